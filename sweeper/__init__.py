@@ -50,14 +50,14 @@ if TYPE_CHECKING:
         WarmStartError,
     )
     from sweeper.models.exported import Exported
+    from sweeper.records.configurations import ConfigurationRecord
+    from sweeper.records.evaluations import EvaluationRecord
     from sweeper.records.lengths import LengthRecord
     from sweeper.records.results import (
         AttemptRecord,
         BestTrial,
         CheckpointRecord,
-        ConfigurationRecord,
         EpochRecord,
-        EvaluationRecord,
         ParetoTrial,
         StudyResults,
         StudyStatus,
@@ -109,15 +109,15 @@ _MODULES = {
     ),
     "sweeper.models.exported": ("Exported",),
     "sweeper.api.fit": ("fit",),
+    "sweeper.records.configurations": ("ConfigurationRecord",),
+    "sweeper.records.evaluations": ("EvaluationRecord",),
     "sweeper.records.lengths": ("LengthRecord",),
     "sweeper.spec.retries": ("Retries",),
     "sweeper.records.results": (
         "AttemptRecord",
         "BestTrial",
         "CheckpointRecord",
-        "ConfigurationRecord",
         "EpochRecord",
-        "EvaluationRecord",
         "ParetoTrial",
         "StudyResults",
         "StudyStatus",

@@ -42,38 +42,6 @@ from pathlib import Path
 
 _NOT_THE_USERS = ("/site-packages/", "/lib/python", str(Path(__file__).parent) + "/")
 
-__all__ = [
-    "CheckpointError",
-    "CorruptCheckpointError",
-    "DataError",
-    "DatabaseUnavailableError",
-    "DatabaseVersionError",
-    "DefinitionChangedError",
-    "DefinitionError",
-    "ExactnessError",
-    "ExecutionError",
-    "ExportError",
-    "FactoryError",
-    "ForeignCheckpointError",
-    "IndependenceError",
-    "Interrupted",
-    "MixedStudyError",
-    "NonFiniteError",
-    "ObjectiveError",
-    "ParameterError",
-    "RestoreError",
-    "StorageError",
-    "StudyFileError",
-    "StudyImportError",
-    "SupersededError",
-    "SweeperError",
-    "TrialError",
-    "UncapturableError",
-    "UnknownStudyError",
-    "UsageError",
-    "WarmStartError",
-]
-
 
 class SweeperError(Exception):
     """The root of the tree. ``exit_code`` is what the command line ends with.

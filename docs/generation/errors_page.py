@@ -36,17 +36,24 @@ what to do next; its attribute `exit_code` is what the command line ends with.
 """
 
 
+_NAMES = sorted(
+    name
+    for name, kind in vars(errors).items()
+    if isinstance(kind, type) and issubclass(kind, errors.SweeperError)
+)
+
+
 def page() -> str:
     """The whole page, as Markdown."""
     tree = (inspect.getdoc(errors) or "").partition("::\n\n")[2].partition("\n\nEach message")[0]
     tree = inspect.cleandoc(tree)
-    entries = "\n\n".join(f"::: sweeper.errors.{name}" for name in errors.__all__)
+    entries = "\n\n".join(f"::: sweeper.errors.{name}" for name in _NAMES)
     return f"{_HEAD}{chr(10).join(_rows())}\n{_MIDDLE}```text\n{tree}\n```\n\n{entries}\n"
 
 
 def _rows() -> Iterator[str]:
     by_code: dict[int, list[str]] = {}
-    for name in errors.__all__:
+    for name in _NAMES:
         by_code.setdefault(getattr(errors, name).exit_code, []).append(name)
     for code, meaning in _CODES.items():
         names = by_code.pop(code, [])

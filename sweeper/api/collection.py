@@ -73,19 +73,9 @@ def collect(
 ) -> tuple[Garbage, ...]:
     """Find the checkpoints that a study no longer needs; delete them unless ``dry_run``.
 
-    Args:
-        repository: The database of the study.
-        study: Its name.
-        runs_dir: Where its files are.
-        keep: Rules for finished trials instead of the study's own; unfinished trials always keep
-            what the study's rules keep. With ``at="best"`` the best epoch's checkpoint is always
-            kept.
-        dry_run: Only report.
-        checkpoints: Where checkpoints go, when not below ``runs_dir``.
-        tell: Called with each item just after it was deleted, or would have been.
-
-    Returns:
-        The deleted items, or those that would be deleted.
+    ``keep`` are rules for finished trials instead of the study's own; unfinished trials always keep what
+    the study's rules keep, and with ``at="best"`` the best epoch's checkpoint is always kept. ``tell`` is
+    called with each item just after it was deleted, or would have been. All of them are returned.
     """
     stored = repository.study(study)
     rules = _rules(stored.definition, study, keep)
@@ -141,11 +131,7 @@ def _rules(definition: Any, study: str, keep: Keep | None) -> Keep:
 
 
 def _directories(trial: TrialRecord, *below: RunPaths) -> dict[Location, int]:
-    """Return the checkpoint directory of each attempt, with the attempt's number.
-
-    On this disk, the existing directories. In an object store, the numbers of attempts come from
-    the database.
-    """
+    """Return the checkpoint directory of each attempt, with the attempt's number."""
     found: dict[Location, int] = {}
     for paths in below:
         for attempt in sorted(paths.trial(trial.number).glob("attempt-*")):

@@ -59,11 +59,7 @@ DataGiven = str | Data | Callable[[Trial], Data]
 
 
 def held_out_data(given: DataGiven | None) -> HeldOutData:
-    """Return a description of the held-out data that trial processes can load.
-
-    Args:
-        given: The caller's argument; None for the study's own ``Data(test=…)``.
-    """
+    """Return a description of the held-out data that trial processes can load."""
     if given is None:
         return HeldOutData()
     if isinstance(given, str):
@@ -89,25 +85,10 @@ def held_out_data(given: DataGiven | None) -> HeldOutData:
     return HeldOutData(pickled=pickled, path=tuple(sys.path), shown=shown)
 
 
-@dataclass(frozen=True, slots=True)
-class NotEvaluated:
-    """A trial or checkpoint that could not be measured.
-
-    Attributes:
-        step: The checkpoint's; None for the trial as a whole.
-    """
-
-    trial: int
-    step: int | None
-    reason: str
-
-    @property
-    def line(self) -> str:
-        """Return the message for the user."""
-        what = f"trial {self.trial}"
-        if self.step is not None:
-            what += f", checkpoint of step {self.step}"
-        return f"{what} was not evaluated: {self.reason}"
+def _not_evaluated(trial: int, step: int | None, reason: str) -> str:
+    """Return the message about a trial, or about its checkpoint of ``step``, that cannot be measured."""
+    which = "" if step is None else f", checkpoint of step {step}"
+    return f"trial {trial}{which} was not evaluated: {reason}"
 
 
 STOPPED = "the evaluation was stopped; the finished evaluations are stored"
@@ -117,15 +98,8 @@ STOPPED = "the evaluation was stopped; the finished evaluations are stored"
 class EvaluationRequest:
     """Checkpoints and data to evaluate.
 
-    Attributes:
-        study: Its name in the database.
-        options: Database, directories and isolation; ``slots`` trials run in parallel.
-        listener: Called with the progress.
-        trial: The number of the only trial; None for all.
-        data: The held-out data.
-        metric: The metric to rank by; None for the study's (first) objective without ``val_``.
-        direction: Direction of ``metric``; None to derive it from the study or the name.
-        definition: A study object of this process; None to load the stored file.
+    ``slots`` trials run in parallel, one trial or all, of the stored study or of a definition of this process.
+    For ``metric`` and ``direction``, see `ranking_objective`.
     """
 
     study: str
@@ -144,13 +118,12 @@ class StudyEvaluation:
 
     Attributes:
         records: One for each measured checkpoint, the best first.
-        not_evaluated: Trials and checkpoints that could not be measured, and why.
+        not_evaluated: A message on each trial or checkpoint that could not be measured.
         ranked_by: The metric and its direction.
     """
 
-    study: str
     records: tuple[EvaluationRecord, ...]
-    not_evaluated: tuple[NotEvaluated, ...]
+    not_evaluated: tuple[str, ...]
     ranked_by: Objective
 
 
@@ -179,13 +152,7 @@ _Key = tuple[int, int, str, str, str]
 
 
 class Evaluator:
-    """Evaluation of a study's checkpoints.
-
-    Raises:
-        UnknownStudyError: There is no such study, or no such trial in it.
-        UsageError: The metric has no known direction.
-        SweeperError: There is no checkpoint to measure.
-    """
+    """Evaluation of a study's checkpoints."""
 
     def __init__(self, request: EvaluationRequest, repository: Repository) -> None:
         self.repository = repository
@@ -193,7 +160,7 @@ class Evaluator:
         self._telling = threading.Lock()
         self._stopping = threading.Event()
         self._measured: set[_Key] = set()
-        self._not_evaluated: list[NotEvaluated] = []
+        self._not_evaluated: list[str] = []
         row = repository.study(request.study)
         objectives = StudySettings.from_json({**row.definition, "trials": row.target}).objectives
         self._objective = ranking_objective(objectives, request.metric, request.direction)
@@ -204,8 +171,8 @@ class Evaluator:
     def run(self, settings: StudySettings, launcher: Launcher) -> StudyEvaluation:
         """Measure the checkpoints, a process a trial; see `evaluate_study` for the errors."""
         study, slots = self._request.study, self._request.options.slots or 1
-        for each in self._not_evaluated:
-            self._tell(Notice(each.line))
+        for line in self._not_evaluated:
+            self._tell(Notice(line))
         self._tell(
             ChecksOpened(
                 study,
@@ -237,9 +204,8 @@ class Evaluator:
             in self._measured
         ]
         self._warn_of_several_data(stored)
-        reasons = sorted(self._not_evaluated, key=lambda each: (each.trial, each.step or 0))
         best_first = ranked(stored, self._objective)
-        return StudyEvaluation(study, best_first, tuple(reasons), self._objective)
+        return StudyEvaluation(best_first, tuple(self._not_evaluated), self._objective)
 
     def _choose(self) -> dict[int, tuple[CheckpointRecord, ...]]:
         """Return the checkpoints to measure, by trial; note those that cannot be measured."""
@@ -266,7 +232,7 @@ class Evaluator:
                 except CheckpointError as error:
                     reason = str(error)
             if reason is not None:
-                self._not_evaluated.append(NotEvaluated(record.number, None, reason))
+                self._not_evaluated.append(_not_evaluated(record.number, None, reason))
             elif candidates:
                 chosen[record.number] = candidates
         return chosen
@@ -282,7 +248,7 @@ class Evaluator:
                 there[each.step, each.digest] = replace(each, path=path)
             else:
                 reason = f"it is no longer at {each.path}; name its directory with --runs-dir"
-                self._not_evaluated.append(NotEvaluated(record.number, each.step, reason))
+                self._not_evaluated.append(_not_evaluated(record.number, each.step, reason))
         return tuple(sorted(there.values(), key=lambda candidate: candidate.step))
 
     def _nothing(self) -> SweeperError:
@@ -290,7 +256,7 @@ class Evaluator:
         if not self._not_evaluated:
             msg = f"study {study!r} has no trial to evaluate: none has begun; run it first"
             return SweeperError(msg)
-        lines = "".join(f"\n  {each.line}" for each in self._not_evaluated)
+        lines = "".join(f"\n  {line}" for line in self._not_evaluated)
         return SweeperError(f"no checkpoint of study {study!r} could be evaluated:{lines}")
 
     def _warn_of_several_data(self, records: Sequence[EvaluationRecord]) -> None:
@@ -361,10 +327,10 @@ class Evaluator:
         self._tell(CheckpointMeasured(number, checkpoint.step, message.metrics))
 
     def _pass_over(self, number: int, step: int | None, reason: str) -> None:
-        each = NotEvaluated(number, step, reason)
+        line = _not_evaluated(number, step, reason)
         with self._telling:
-            self._not_evaluated.append(each)
-        self._tell(Notice(each.line))
+            self._not_evaluated.append(line)
+        self._tell(Notice(line))
 
     def _tell(self, event: Event) -> None:
         with self._telling:

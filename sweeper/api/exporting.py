@@ -8,16 +8,15 @@ neither TensorFlow nor the study.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import replace
 
-from sweeper.api.models import StoredModel, StudyModels, newest_of
+from sweeper.api.models import StudyModels
 from sweeper.definition.definition import StudySettings
 from sweeper.errors import ExecutionError, ExportError, StudyFileError
-from sweeper.models.exported import Exported, check_code, check_format, check_target
-from sweeper.records.model_source import At
+from sweeper.models.exported import Exported, check_code
+from sweeper.records.model_source import ExportOptions
 from sweeper.run.launch.launchers import open_launcher
-from sweeper.run.launch.trial_process import ExitStatus, Launcher, carry_out, scratch_paths
+from sweeper.run.launch.trial_process import ExitStatus, carry_out, scratch_paths
 from sweeper.run.protocol.messages import (
     ExportOrder,
     Failed,
@@ -28,100 +27,62 @@ from sweeper.run.protocol.messages import (
 )
 
 
-@dataclass(frozen=True)
-class ExportRequest:
-    """Request to export a trial's model.
-
-    Attributes:
-        models: The models of the study.
-        number: Number of the trial.
-        at: The model: end, best, or a step.
-        format: Name of the export format.
-        path: The file or directory to write.
-        force: Whether an existing file is replaced. name, max_to_keep: See `HasModel.export`.
-        accept_changes: Export although the code has changed.
-        isolation: ``"auto"``, ``"fork"`` or ``"spawn"``.
-        notice: Called with each notice for the user.
-    """
-
-    models: StudyModels
-    number: int
-    at: At
-    format: str
-    path: Path
-    force: bool
-    name: str
-    max_to_keep: int | None
-    accept_changes: bool
-    isolation: str
-    notice: Callable[[str], None]
-
-
-def export_apart(request: ExportRequest) -> Exported:
-    """Write a trial's model, in a separate process."""
-    path = request.path.absolute()
-    check_format(request.format, str(path))
-    check_target(path, force=request.force)
-    models = request.models
-    found = models.find(request.number, request.at)
-    request.notice(f"importing TensorFlow and the study {models.study} ...")
+def export_apart(
+    models: StudyModels,
+    number: int,
+    options: ExportOptions,
+    isolation: str,
+    notice: Callable[[str], None],
+) -> Exported:
+    """Write the model of trial ``number`` in a separate process."""
+    found = models.find_to_export(number, options)
+    notice(f"importing TensorFlow and the study {models.study} ...")
     source = models.code_source(found.row)
-    with open_launcher(source, request.isolation, request.notice, "export") as (launcher, loaded):
+    with open_launcher(source, isolation, notice, "export") as (launcher, loaded):
         check_code(
             models.study,
-            request.number,
+            number,
             fingerprint=found.row.fingerprint,
             stored=found.row.code,
             now=loaded.code,
             origin=found.loaded.origin,
-            accept=request.accept_changes,
-            notice=request.notice,
+            accept=options.accept_changes,
+            notice=notice,
         )
         if loaded.settings.name not in (models.study, models.study.partition("~")[0]):
             msg = f"{models.source} holds study {loaded.settings.name!r}, not {models.study!r}"
             raise StudyFileError(msg)
-        request.notice(f"building the model of trial {request.number} and writing {path} ...")
-        card = _converse(launcher, request, found, path)
-    return Exported(str(path), card)
-
-
-def _converse(
-    launcher: Launcher, request: ExportRequest, found: StoredModel, path: Path
-) -> dict[str, object]:
-    settings = StudySettings.from_json({**found.row.definition, "trials": found.row.target})
-    training = newest_of(found.training, request.max_to_keep)
-    order = ExportOrder(
-        format=request.format,
-        path=str(path),
-        checkpoint=str(found.loaded.path),
-        training=tuple(str(each.path) for each in training),
-        card=found.card(request.at),
-        force=request.force,
-        name=request.name,
-    )
-    number = request.number
-
-    def receive(message: Message) -> None:
-        if isinstance(message, Warned):
-            request.notice(message.message)
-
-    with scratch_paths(settings.name, number, "export") as paths:
-        files = found.directory if found.directory.is_dir() else paths.trial_files(number)
-        files.mkdir(parents=True, exist_ok=True)
-        assignment = replace(
-            assignment_of(settings, paths, number, 1), files=str(files), order=order
+        notice(f"building the model of trial {number} and writing {options.path} ...")
+        settings = StudySettings.from_json({**found.row.definition, "trials": found.row.target})
+        order = ExportOrder(
+            format=options.format,
+            path=str(options.path),
+            checkpoint=str(found.loaded.path),
+            training=tuple(str(each.path) for each in found.newest(options.max_to_keep)),
+            card=found.card(options.at),
+            force=options.force,
+            name=options.name,
         )
-        end = carry_out(
-            launcher,
-            assignment,
-            lambda question: found.value_of(question.name),
-            receive,
-        )
+
+        def receive(message: Message) -> None:
+            if isinstance(message, Warned):
+                notice(message.message)
+
+        with scratch_paths(settings.name, number, "export") as paths:
+            files = found.directory if found.directory.is_dir() else paths.trial_files(number)
+            files.mkdir(parents=True, exist_ok=True)
+            assigned = assignment_of(settings, paths, number, 1)
+            end = carry_out(
+                launcher,
+                replace(assigned, files=str(files), order=order),
+                lambda question: found.value_of(question.name),
+                receive,
+            )
     if isinstance(end, ModelExported):
-        return end.card
+        return Exported(str(options.path), end.card)
     if isinstance(end, Failed):
         if end.traceback:
-            request.notice(end.traceback)
+            notice(end.traceback)
         raise ExportError(end.error)
     how = end.describe() if isinstance(end, ExitStatus) else "ended"
     msg = f"the process that was to build the model of trial {number} {how}; nothing was written"

@@ -183,12 +183,7 @@ def fit(
 
 
 def _origin(directory: Path, data: Data, seed: int) -> Origin:
-    """Return whose the checkpoints in ``directory`` must be.
-
-    Raises:
-        ForeignCheckpointError: It is a study's.
-        CheckpointError: It cannot be read.
-    """
+    """Return whose the checkpoints in ``directory`` must be."""
     from sweeper.train.sources.opening import data_fingerprint, data_settings
 
     marker = read_marker(directory)
@@ -222,10 +217,7 @@ def _warn(message: str) -> None:
 
 @contextmanager
 def _stop_signals() -> Iterator[threading.Event]:
-    """Yield an event that SIGINT, SIGTERM and SIGHUP set; a second signal ends the training at once.
-
-    Outside of the main thread no signal sets it.
-    """
+    """Yield an event that SIGINT, SIGTERM and SIGHUP set; a second signal ends the training at once."""
     stopping, requests = threading.Event(), StopRequests()
     if threading.current_thread() is not threading.main_thread():
         yield stopping

@@ -24,7 +24,7 @@ from sweeper.db.repository import Repository, StudyRow
 from sweeper.definition.definition import StudyDefinition
 from sweeper.errors import CheckpointError, ForeignCheckpointError, ParameterError, UsageError
 from sweeper.models.exported import Exported, check_code, check_format, check_target
-from sweeper.records.model_source import At
+from sweeper.records.model_source import At, ExportOptions
 from sweeper.records.printing import counted
 from sweeper.records.results import TrialRecord
 from sweeper.run.launch.sources import load_source, recall_source, target_source
@@ -116,11 +116,6 @@ def _missing(trial: TrialRecord, kept: Sequence[KeptCheckpoint], lacked: str) ->
     return CheckpointError(f"trial {trial.number} of study {trial.study!r} {lacked}; {advice}")
 
 
-def newest_of(training: Sequence[KeptCheckpoint], count: int | None) -> tuple[KeptCheckpoint, ...]:
-    """Return the newest ``count`` of a trial's checkpoints, oldest first; by default only the last."""
-    return tuple(training[-(count or 1) :])
-
-
 def _attempt(path: Location) -> int:
     named = _ATTEMPT.fullmatch(path.parent.parent.name)
     return 1 << 30 if named is None else int(named[1])
@@ -134,13 +129,9 @@ _GONE = (
 
 @dataclass(frozen=True)
 class StoredModel:
-    """One trial's model, found but not built.
+    """One trial's model, found but not built; for ``loaded`` and ``training``, see `Chosen`.
 
-    Attributes:
-        row: The study's row, with its code.
-        loaded: Its variables, read and verified.
-        training: The trial's kept checkpoints up to this model, oldest first.
-        directory: `Trial.directory`, whether or not it is there.
+    ``directory`` is `Trial.directory`, whether or not it is there.
     """
 
     row: StudyRow
@@ -160,6 +151,10 @@ class StoredModel:
             )
             raise ParameterError(msg)
         return params[name]
+
+    def newest(self, count: int | None) -> tuple[KeptCheckpoint, ...]:
+        """Return the newest ``count`` checkpoints, oldest first; by default only the last."""
+        return self.training[-(count or 1) :]
 
     def card(self, at: At) -> dict[str, Any]:
         """Return the content of an export's description that the database has."""
@@ -224,40 +219,29 @@ class StudyModels:
         with self._builder(found, accept_changes=accept_changes) as builder:
             return builder.build(found.loaded)
 
-    def export(
-        self,
-        number: int,
-        path: str | Path,
-        format: str,  # noqa: A002 - as the command line calls it
-        at: At,
-        *,
-        accept_changes: bool,
-        force: bool = False,
-        name: str = "ckpt",
-        max_to_keep: int | None = None,
-    ) -> Exported:
+    def export(self, number: int, options: ExportOptions) -> Exported:
         """See `HasModel.export`."""
-        target = Path(path).absolute()
-        check_format(format, str(target))
-        check_target(target, force=force)
-        found = self.find(number, at)
-        with self._builder(found, accept_changes=accept_changes) as builder:
+        found = self.find_to_export(number, options)
+        with self._builder(found, accept_changes=options.accept_changes) as builder:
             from sweeper.models.writing import ExportJob, export_model
 
-            training = newest_of(found.training, max_to_keep)
-            card = export_model(
-                builder,
-                ExportJob(
-                    form=format,
-                    path=target,
-                    loaded=found.loaded,
-                    training=[load_checkpoint(each.path) for each in training],
-                    card=found.card(at),
-                    force=force,
-                    name=name,
-                ),
+            training = found.newest(options.max_to_keep)
+            job = ExportJob(
+                form=options.format,
+                path=options.path,
+                loaded=found.loaded,
+                training=[load_checkpoint(each.path) for each in training],
+                card=found.card(options.at),
+                force=options.force,
+                name=options.name,
             )
-        return Exported(str(target), card)
+            return Exported(str(options.path), export_model(builder, job))
+
+    def find_to_export(self, number: int, options: ExportOptions) -> StoredModel:
+        """Return the model after a check of the format and the path."""
+        check_format(options.format, str(options.path))
+        check_target(options.path, force=options.force)
+        return self.find(number, options.at)
 
     def find(self, number: int, at: At) -> StoredModel:
         """Return the model's variables, read and verified, without importing the study's code."""

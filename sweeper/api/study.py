@@ -228,13 +228,10 @@ class Study(StudyDefinition):
             UnknownStudyError: The study has not been run yet.
             DatabaseUnavailableError: There is no such database.
         """
-        from sweeper.db.database import Database
-        from sweeper.db.repository import Repository
+        from sweeper.api.stored_study import StoredStudy
 
-        settings = _settings(storage, runs_dir)
-        with Database.open(settings.storage, create=False) as database:
-            found = Repository(database).results(self.name)
-        return found.with_models(_models(self.name, settings, definition=self))
+        models = _models(self.name, _settings(storage, runs_dir), definition=self)
+        return StoredStudy(self.name, models).results()
 
     def evaluate(
         self,
@@ -420,12 +417,7 @@ def _models(
 def asked_extension(
     epochs: int | Extension | None, trials: Sequence[int] | None = None, best: int | None = None
 ) -> Extension | None:
-    """Return the request as one record; None if no extension is requested.
-
-    Raises:
-        DefinitionError: A number is not whole, or is too small.
-        UsageError: Both ``trials`` and ``best`` are given.
-    """
+    """Return the request as one record; None if no extension is requested."""
     if epochs is None or isinstance(epochs, Extension):
         return epochs
     if trials is not None and best is not None:

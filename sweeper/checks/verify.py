@@ -37,8 +37,7 @@ from sweeper.db.repository import Repository
 from sweeper.definition.definition import StudySettings
 from sweeper.errors import MixedStudyError, SweeperError
 from sweeper.records.events import ChecksOpened, Event, Listener, Notice, TrialVerified
-from sweeper.records.results import TrialRecord
-from sweeper.records.status import none_complete
+from sweeper.records.results import TrialRecord, none_complete
 from sweeper.run.launch.launchers import open_launcher
 from sweeper.run.launch.sources import recall_source
 from sweeper.run.launch.trial_process import Launcher

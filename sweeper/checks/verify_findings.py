@@ -29,13 +29,9 @@ from sweeper.checkpoint.reading import list_checkpoints, load_checkpoint, read_f
 from sweeper.definition.definition import StudySettings
 from sweeper.errors import CheckpointError
 from sweeper.records.code import CodeGroup
+from sweeper.records.exactness import VerificationMode, VerificationVerdict
 from sweeper.records.printing import JsonRecord, counted, json_fields
-from sweeper.records.results import (
-    CheckpointRecord,
-    TrialRecord,
-    VerificationMode,
-    VerificationVerdict,
-)
+from sweeper.records.results import CheckpointRecord, TrialRecord
 from sweeper.replay.comparison import (
     VARIABLES,
     Difference,

@@ -40,6 +40,7 @@ def upgrade(*, flags: Flags) -> None:
         typer.echo(f"upgraded from revision {before} to {after}")
 
 
+@expanded()
 def copy(
     source: Annotated[
         str,
@@ -132,8 +133,9 @@ def export(
     from sweeper.models.exported import check_format
 
     check_format(form, str(output))
-    from sweeper.api.exporting import ExportRequest, export_apart
+    from sweeper.api.exporting import export_apart
     from sweeper.api.models import StudyModels
+    from sweeper.records.model_source import ExportOptions
 
     settings = flags.settings()
     if trial is None:
@@ -145,19 +147,13 @@ def export(
         trial = best.number
     try:
         exported = export_apart(
-            ExportRequest(
-                models=StudyModels.of(settings, study, source=source),
-                number=trial,
-                at=_at(at),
-                format=form,
-                path=output,
-                force=force,
-                name=name,
-                max_to_keep=max_to_keep,
-                accept_changes=flags.accept_changes,
-                isolation="auto" if settings.isolation == "inline" else settings.isolation,
-                notice=lambda message: typer.echo(message, err=True),
-            )
+            StudyModels.of(settings, study, source=source),
+            trial,
+            ExportOptions(
+                output.absolute(), form, _at(at), force, flags.accept_changes, name, max_to_keep
+            ),
+            "auto" if settings.isolation == "inline" else settings.isolation,
+            lambda message: typer.echo(message, err=True),
         )
     except CorruptCheckpointError as error:
         show = settings.command("show", study, str(trial))
@@ -272,6 +268,7 @@ TEMPLATES = ("arrays", "tf-data", "step")
 """Kinds of a new study file: by its data, and, last, by a training step of the user's own."""
 
 
+@expanded()
 def init(
     file: Annotated[
         Path, typer.Argument(metavar="[FILE]", help="The file to write.", show_default=False)

@@ -20,7 +20,7 @@ import typer
 from typer.core import TyperGroup
 
 from sweeper.cli import checking, keeping, reading, running
-from sweeper.cli.options import Debug, Invocation, Verb, with_debug
+from sweeper.cli.options import Debug, Invocation, Verb
 from sweeper.errors import Interrupted, StudyImportError, SweeperError
 from sweeper.run.signals import early_termination
 from sweeper.support.installation import VERSION
@@ -122,11 +122,11 @@ def _build() -> typer.Typer:
     built.callback()(_root)
     for title, verbs in VERBS.items():
         for verb in verbs:
-            built.command(rich_help_panel=title)(with_debug(verb))
+            built.command(rich_help_panel=title)(verb)
     database = typer.Typer(help="Database", no_args_is_help=True)
     built.add_typer(database, name="db", rich_help_panel="Database")
     for verb in DATABASE_VERBS:
-        database.command(rich_help_panel="Database")(with_debug(verb))
+        database.command(rich_help_panel="Database")(verb)
     return built
 
 

@@ -3,11 +3,11 @@
 Completion never prints an error: if anything fails, it offers nothing.
 """
 
-import ast
 import contextlib
 import difflib
 import functools
 import inspect
+import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -98,21 +98,14 @@ def _file_not_name(path: Path) -> str:
 
 
 def _names_in(path: Path) -> list[str]:
-    """Return the names of the studies that a file defines literally; the file is not run."""
+    """Return the names of the studies that a file seems to define; the file is not run."""
     try:
-        tree = ast.parse(path.read_bytes())
-    except (OSError, SyntaxError, ValueError):
+        return _STUDY_NAME.findall(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError):
         return []
-    return [
-        keyword.value.value
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Call)
-        and (getattr(node.func, "id", None) or getattr(node.func, "attr", None)) == "Study"
-        for keyword in node.keywords
-        if keyword.arg == "name"
-        and isinstance(keyword.value, ast.Constant)
-        and isinstance(keyword.value.value, str)
-    ]
+
+
+_STUDY_NAME = re.compile(r"""\bStudy\([^)]*?\bname\s*=\s*["']([^"']+)["']""")
 
 
 Verb = Callable[..., None]
@@ -121,11 +114,7 @@ Verb = Callable[..., None]
 
 @dataclass
 class Invocation:
-    """Settings of one command line beyond its verb's own options.
-
-    Attributes:
-        debug: Whether the traceback of an unexpected error is printed.
-    """
+    """Settings of one command line beyond its verb's own options."""
 
     debug: bool = False
 
@@ -173,19 +162,6 @@ Debug = Annotated[
         callback=_set_debug,
     ),
 ]
-Grace = Annotated[
-    float | None,
-    typer.Option(
-        "--grace",
-        metavar="SECONDS",
-        min=0,
-        help="Seconds after SIGTERM in which trials finish their step and checkpoint.",
-    ),
-]
-Trials = Annotated[
-    int | None,
-    option("--trials", "N", "Total number of trials, instead of the study's own.", min=1),
-]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -205,7 +181,10 @@ class Flags:
             min=1,
         ),
     ] = None
-    trials: Trials = None
+    trials: Annotated[
+        int | None,
+        option("--trials", "N", "Total number of trials, instead of the study's own.", min=1),
+    ] = None
     epochs: Annotated[
         int | None,
         option(
@@ -252,7 +231,16 @@ class Flags:
         bool,
         flag("--fail-fast", help="Stop with an error as soon as a trial fails."),
     ] = False
-    grace: Grace = None
+    grace: Annotated[
+        float | None,
+        option(
+            "--grace",
+            "SECONDS",
+            "Seconds after SIGTERM in which trials finish their step and checkpoint. "
+            "(default: no limit; of `sweeper worker`: 30)",
+            min=0,
+        ),
+    ] = None
     isolation: Annotated[
         str | None,
         option(
@@ -319,6 +307,8 @@ class Flags:
         ),
     ] = None
 
+    debug: Debug = False
+
     def __post_init__(self) -> None:
         contradicting = {
             "--json and --csv": self.as_json and self.as_csv,
@@ -366,53 +356,36 @@ RUNNING = (
 """Options of a verb that runs a study."""
 
 
-def expanded(only: str, *, without: str = "") -> Callable[[Verb], Verb]:
-    """Expand the fields of a verb's parameter ``flags`` to separate options for typer.
+def expanded(only: str = "", *, without: str = "") -> Callable[[Verb], Verb]:
+    """Give a verb for typer the options of its parameter ``flags``, if it has one, and ``--debug``.
 
     Args:
         only: Names of fields in the order of the help. Other fields keep their defaults.
         without: Names among them that are not options of the verb.
     """
+    names = [name for name in only.split() if name not in without.split()]
 
     def expand(verb: Verb) -> Verb:
         signature = inspect.signature(verb)
-        kind: Any = signature.parameters["flags"].annotation
-        known = {field.name: field for field in fields(kind)}
-        names = [name for name in only.split() if name not in without.split()]
-        parameters: list[inspect.Parameter] = []
-        for parameter in signature.parameters.values():
-            if parameter.name != "flags":
-                parameters.append(parameter)
-                continue
-            for name in names:
-                option = parameter.replace(
-                    name=name, default=known[name].default, annotation=known[name].type
-                )
-                parameters.append(option)
+        own = [each for each in signature.parameters.values() if each.name != "flags"]
+        known = {field.name: field for field in fields(Flags)}
+        options = [
+            inspect.Parameter(
+                name,
+                inspect.Parameter.KEYWORD_ONLY,
+                default=known[name].default,
+                annotation=known[name].type,
+            )
+            for name in [*names, "debug"]
+        ]
 
         @functools.wraps(verb)
-        def call(**given: Any) -> None:
-            flags = kind(**{name: given.pop(name) for name in names})
-            verb(**given, flags=flags)
+        def call(*, debug: bool, **given: Any) -> None:
+            del debug
+            flags = Flags(**{name: given.pop(name) for name in names})
+            verb(**given, **({"flags": flags} if names else {}))
 
-        call.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+        call.__signature__ = signature.replace(parameters=[*own, *options])  # type: ignore[attr-defined]
         return call
 
     return expand
-
-
-def with_debug(verb: Verb) -> Verb:
-    """Return ``verb`` with ``--debug`` as its last option, which it need not know of."""
-
-    @functools.wraps(verb)
-    def call(*, _debug: bool, **given: Any) -> None:
-        verb(**given)
-
-    signature = inspect.signature(verb)
-    debug = inspect.Parameter(
-        "_debug", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=Debug
-    )
-    call.__signature__ = signature.replace(  # type: ignore[attr-defined]
-        parameters=[*signature.parameters.values(), debug]
-    )
-    return call

@@ -166,7 +166,7 @@ def _check_has_best(found: "StudyStatus", settings: "Settings") -> None:
         )
         raise SweeperError(msg)
     advice = " or ".join(f"`{c}`" for c in next_commands(found, settings))
-    from sweeper.records.status import none_complete
+    from sweeper.records.results import none_complete
 
     errors = [trial.error for trial in found.trials if trial.state == "failed"]
     msg = f"{none_complete(found.study, found.target, errors)}. No trial is the best one; see {advice}"
@@ -357,15 +357,15 @@ def logs(
             _follow(reader, paths, study, number)
             return
         trial = reader.trial(study, number)
-    chosen = _chosen(trial, attempt)
+    chosen = _attempt(trial, attempt)
     path = paths.log(number, chosen.number)
     try:
         text = path.read_text(encoding="utf-8", errors="replace")
     except OSError as error:
         raise _unreadable(path, chosen, error) from None
     if not text:
-        sizes = {each.number: _size(paths.log(number, each.number)) for each in trial.attempts}
-        others = ", ".join(str(n) for n, size in sizes.items() if size)
+        logs = [(each.number, paths.log(number, each.number)) for each in trial.attempts]
+        others = ", ".join(str(n) for n, log in logs if log.is_file() and log.stat().st_size)
         there = f"; attempts with output: {others} (--attempt)" if others else ""
         typer.echo(f"attempt {chosen.number} has printed nothing{there}", err=True)
     if flags.as_json:
@@ -382,31 +382,22 @@ def logs(
     sys.stdout.write(text)
 
 
-def _chosen(trial: "TrialRecord", number: int | None) -> "AttemptRecord":
+def _attempt(trial: "TrialRecord", number: int | None = None) -> "AttemptRecord":
     """Return the attempt of that number, by default the newest."""
-    newest = _newest(trial)
-    if number is None:
-        return newest
-    for attempt in trial.attempts:
-        if attempt.number == number:
-            return attempt
-    msg = f"--attempt {number}: trial {trial.number} has attempts 1 to {newest.number}"
-    raise UsageError(msg)
-
-
-def _size(path: Path) -> int:
-    """Return a log's size in bytes; 0 if it is not there."""
-    return path.stat().st_size if path.is_file() else 0
-
-
-def _newest(trial: "TrialRecord") -> "AttemptRecord":
     if not trial.attempts:
         msg = (
             f"trial {trial.number} of {trial.study!r} has not begun, so it has no log; see "
             "`sweeper status`"
         )
         raise SweeperError(msg)
-    return max(trial.attempts, key=lambda attempt: attempt.number)
+    for attempt in trial.attempts:
+        if attempt.number == number:
+            return attempt
+    newest = trial.attempts[-1]
+    if number is None:
+        return newest
+    msg = f"--attempt {number}: trial {trial.number} has attempts 1 to {newest.number}"
+    raise UsageError(msg)
 
 
 def _unreadable(path: Path, attempt: "AttemptRecord", error: OSError) -> SweeperError:
@@ -432,7 +423,7 @@ def _follow(reader: "Repository", paths: RunPaths, study: str, number: int) -> N
         while not over:
             # How the trial stands is read before its log: what was written before it ended is there.
             trial = reader.trial(study, number)
-            newest = _newest(trial)
+            newest = _attempt(trial)
             current = current or newest
             later = current.number < newest.number
             over = trial.state in _FINISHED and not later
@@ -441,8 +432,8 @@ def _follow(reader: "Repository", paths: RunPaths, study: str, number: int) -> N
             sys.stdout.write(decoder.decode(data, final=over or later))
             sys.stdout.flush()
             if later:
-                following = (a for a in trial.attempts if a.number > current.number)
-                current, read = min(following, key=lambda attempt: attempt.number), 0
+                current = next(a for a in trial.attempts if a.number > current.number)
+                read = 0
                 typer.echo(f"trial {number} resumes as attempt {current.number}", err=True)
                 decoder.reset()
             elif not over:

@@ -6,8 +6,7 @@ resume. Standard output has only the summary.
 
 import sys
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -15,7 +14,6 @@ import typer
 from sweeper.cli.options import (
     RUNNING,
     Flags,
-    Grace,
     StudyName,
     expanded,
     flag,
@@ -26,8 +24,9 @@ from sweeper.cli.options import (
 from sweeper.cli.output import print_json, print_table, say_beginning
 from sweeper.cli.reading import next_commands
 from sweeper.errors import Interrupted, StudyFileError, SweeperError, UsageError
-from sweeper.records.events import Event, Listener, StudyOpened
+from sweeper.records.events import Event, StudyOpened
 from sweeper.records.lengths import Extension
+from sweeper.records.printing import trials_named
 
 if TYPE_CHECKING:
     from sweeper.records.results import StudyResults
@@ -135,24 +134,6 @@ def confirm(
     _sweep(flags, study=study, confirm=asked)
 
 
-class _WithResumeCommand:
-    """A listener that passes every event on, with the resume command once the study is known.
-
-    Only the command line knows both the study's name and the options that were typed.
-    """
-
-    def __init__(self, listener: Listener, resume_command: Callable[[str], str]) -> None:
-        self._listener = listener
-        self._resume_command = resume_command
-        self.study: str | None = None
-
-    def __call__(self, event: Event) -> None:
-        if isinstance(event, StudyOpened):
-            self.study = event.status.study
-            event = replace(event, resume_command=self._resume_command(self.study))
-        self._listener(event)
-
-
 def _sweep(
     flags: Flags,
     source: str | None = None,
@@ -177,28 +158,32 @@ def _sweep(
             from sweeper.views.terminal.live import progress_listener
 
             with progress_listener(sys.stderr, verbosity) as progress:
-                listener = _WithResumeCommand(
-                    progress, lambda study: _command(flags, settings, "resume", study)
-                )
-                try:
-                    results = run_sweep(
-                        RunRequest(
-                            flags.worker_options(settings, settings.workers),
-                            listener,
-                            source=source,
-                            study=study,
-                            trials=flags.trials,
-                            engine=settings.engine,
-                            engine_address=settings.engine_address,
-                            accept_changes=flags.accept_changes,
-                            fresh=flags.fresh,
-                            server=server,
-                            extension=extension,
-                            confirm=confirm,
-                        )
+
+                def listen(event: Event) -> None:
+                    nonlocal known
+                    if isinstance(event, StudyOpened):
+                        # Only this command knows the study's name and the options that were typed.
+                        known = event.status.study
+                        command = _command(flags, settings, "resume", known)
+                        event = replace(event, resume_command=command)
+                    progress(event)
+
+                results = run_sweep(
+                    RunRequest(
+                        flags.worker_options(settings, settings.workers),
+                        listen,
+                        source=source,
+                        study=study,
+                        trials=flags.trials,
+                        engine=settings.engine,
+                        engine_address=settings.engine_address,
+                        accept_changes=flags.accept_changes,
+                        fresh=flags.fresh,
+                        server=server,
+                        extension=extension,
+                        confirm=confirm,
                     )
-                finally:
-                    known = listener.study or study
+                )
     except StudyFileError as error:
         msg = f"{error}{stored_hint(source or '', settings)}"
         raise StudyFileError(msg) from None
@@ -250,8 +235,7 @@ def _say_failures(results: "StudyResults", settings: "Settings") -> None:
             error = last_line(trial.error or "no error was kept")
             by_error.setdefault(error, []).append(str(trial.number))
     for error, numbers in by_error.items():
-        which = f"trial{'s' * (len(numbers) > 1)} {', '.join(numbers)}"
-        typer.echo(f"{which} failed: {error}", err=True)
+        typer.echo(f"{trials_named(numbers)} failed: {error}", err=True)
         typer.echo(f"  {settings.command('show', results.status.study, numbers[0])}", err=True)
 
 
@@ -349,28 +333,13 @@ def retry(
     if not numbers:
         typer.echo(f"no trial of study {study} has failed")
         return
-    names = ", ".join(map(str, numbers))
-    typer.echo(f"trial{'s' * (len(numbers) > 1)} {names} of study {study} will get another attempt")
+    typer.echo(f"{trials_named(numbers)} of study {study} will get another attempt")
     if not at_work:
         typer.echo(f"  {settings.command('resume', study)}", err=True)
 
 
 DEFAULT_GRACE = 30.0
-
-
-@dataclass(frozen=True, kw_only=True)
-class _WorkerFlags(Flags):
-    """Options of a worker, which always has a deadline and never runs trials inline."""
-
-    grace: Grace = DEFAULT_GRACE
-    isolation: Annotated[
-        str | None,
-        option(
-            "--isolation",
-            "auto|fork|spawn",
-            "How trial processes are started. (default: auto; env: SWEEPER_ISOLATION)",
-        ),
-    ] = None
+"""Seconds that a worker gives its trials after SIGTERM."""
 
 
 @expanded(
@@ -400,7 +369,7 @@ def worker(
             help="Exit with code 0 at once if `sweeper stop` has stopped the study.",
         ),
     ] = False,
-    flags: _WorkerFlags,
+    flags: Flags,
     ordered: Annotated[bool, typer.Option("--ordered", hidden=True)] = False,
 ) -> None:
     """Run trials of a study on this machine until the study is done."""
@@ -411,7 +380,9 @@ def worker(
         say_beginning(f"the study {study}")
     from sweeper.run.options import HostSpec
 
-    settings = replace(flags, workers=slots).settings()
+    grace = DEFAULT_GRACE if flags.grace is None else flags.grace
+    flags = replace(flags, workers=slots, grace=grace)
+    settings = flags.settings()
     _check_gpus(settings)
     again = settings.command("worker", study, checkpoints=settings.checkpoints)
     wanted = settings.workers if slots is not None or settings.gpus is None else None

@@ -14,7 +14,8 @@ from sweeper.db import optuna_rows
 from sweeper.db.studies import trials_of
 from sweeper.db.tables import AnyRow, Attempt, Epoch, Trial, UtcNow
 from sweeper.records.code import CodeGroup, short_code
-from sweeper.records.results import BestTrial, ParetoTrial, TrialState, TrialStatus
+from sweeper.records.configurations import TrialState
+from sweeper.records.results import BestTrial, ParetoTrial, TrialStatus
 from sweeper.spec.searching import Objective
 
 

@@ -16,7 +16,7 @@ from sqlalchemy.engine import Connection
 from sweeper.db import optuna_rows
 from sweeper.db.tables import AnyRow, Study, Trial
 from sweeper.records.comparisons import race
-from sweeper.records.status import are
+from sweeper.records.results import are
 from sweeper.spec.repeating import Repeating
 from sweeper.train.randomness.seeds import TrialSeeds
 

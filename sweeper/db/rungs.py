@@ -36,7 +36,7 @@ from sweeper.db.tables import (
 )
 from sweeper.errors import DefinitionError, UsageError
 from sweeper.records.lengths import ComparedTrial, RungDecision, RungRecord
-from sweeper.records.status import are
+from sweeper.records.results import are
 from sweeper.search.spaces import Observation
 from sweeper.spec.budgets import Round, RungSchedule, promoted, rung_schedule
 from sweeper.spec.searching import value_at

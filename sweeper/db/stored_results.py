@@ -52,8 +52,8 @@ from sweeper.records.results import (
     StudyStatus,
     TrialRecord,
     TrialStatus,
+    leader_of,
 )
-from sweeper.records.status import leader_of
 from sweeper.search.spaces import Observation
 from sweeper.spec.repeating import confirmation_name
 

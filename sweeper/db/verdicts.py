@@ -37,8 +37,15 @@ from sweeper.db.tables import (
 )
 from sweeper.errors import SupersededError
 from sweeper.records.evaluations import EvaluationRecord
-from sweeper.records.exactness import AuditedDifference, AuditOutcome, AuditRecord, Exactness
-from sweeper.records.results import VerificationMode, VerificationRecord, VerificationVerdict
+from sweeper.records.exactness import (
+    AuditedDifference,
+    AuditOutcome,
+    AuditRecord,
+    Exactness,
+    VerificationMode,
+    VerificationRecord,
+    VerificationVerdict,
+)
 
 
 def latest_verdicts(

@@ -225,12 +225,6 @@ def race(ended: Mapping[int, float | None], direction: str, repeating: Repeating
     After the first repeats of each configuration, those that are distinguishable from the leader stop,
     and the others get further repeats. The level is divided among the tests. A configuration of which
     a training fails stops, too.
-
-    Args:
-        ended: Values of the ended trials by number; None for a failed one. Those of a round in
-            progress do not count.
-        direction: ``"maximize"`` or ``"minimize"``.
-        repeating: The configurations and their numbers of repeats.
     """
     values: dict[int, dict[int, float | None]] = {number: {} for number in repeating.confirmed}
     for number, value in ended.items():

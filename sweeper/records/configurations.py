@@ -115,13 +115,9 @@ def configurations_of(
     *,
     compared: bool = True,
 ) -> tuple[ConfigurationRecord, ...]:
-    """Return the configurations of these trials: complete ones by rank, then the others by number.
+    """Return the configurations of these trials: complete ones by rank, then by number.
 
-    Args:
-        trials: Trials that ran under the same definition.
-        direction: ``"maximize"`` or ``"minimize"``.
-        definition: Stored definition of the study.
-        compared: Whether to compute intervals and comparisons with the leader.
+    The stored definition has the repeats. Without ``compared``, there are no intervals and comparisons.
     """
     repeating = Repeating.of(definition)
     trained = sorted(trials, key=lambda each: each.number)

@@ -73,14 +73,7 @@ class EvaluationRecord(JsonRecord):
 def ranking_objective(
     objectives: Sequence[Objective], metric: str | None, direction: str | None
 ) -> Objective:
-    """Return the metric and direction for a ranking.
-
-    Args:
-        objectives: The study's objectives.
-        metric: Name of a metric, with or without ``val_``; None for the study's first objective.
-        direction: ``"maximize"`` or ``"minimize"``; None for the objective's direction, or, if
-            ``metric`` is no objective, the direction that its name implies.
-    """
+    """Return the metric, with or without ``val_``, and direction of a ranking; None for the study's own."""
     if direction not in (None, "maximize", "minimize"):
         msg = f"direction {direction!r}; expected 'maximize' or 'minimize'"
         raise UsageError(msg)

@@ -11,7 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from sweeper.records.results import Outcome, Params, StudyStatus, VerificationVerdict
+from sweeper.records.exactness import VerificationVerdict
+from sweeper.records.results import Outcome, Params, StudyStatus
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ Records contain neither the study's definition nor its paths. Records of a study
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
@@ -18,25 +19,27 @@ At = Literal["end", "best"] | int
 """One of a trial's models: the end model, that of the best kept epoch, or that of a kept step."""
 
 
+@dataclass(frozen=True)
+class ExportOptions:
+    """Request to write a trial's model; see `HasModel.export` for the fields."""
+
+    path: Path
+    format: str
+    at: At = "end"
+    force: bool = False
+    accept_changes: bool = False
+    name: str = "ckpt"
+    max_to_keep: int | None = None
+
+
 class ModelSource(Protocol):
     """Interface of the source of the models of a study's trials."""
 
     def load_model(self, number: int, at: At, *, accept_changes: bool) -> keras.Model:
         """Load the model of trial ``number``."""
 
-    def export(
-        self,
-        number: int,
-        path: str | Path,
-        format: str,  # noqa: A002 - as the command line calls it
-        at: At,
-        *,
-        accept_changes: bool,
-        force: bool = False,
-        name: str = "ckpt",
-        max_to_keep: int | None = None,
-    ) -> ExportReport:
-        """Write the model of trial ``number`` to ``path``."""
+    def export(self, number: int, options: ExportOptions) -> ExportReport:
+        """Write the model of trial ``number``."""
 
 
 class ExportReport(Protocol):
@@ -113,16 +116,9 @@ class HasModel:
             ExportError: It cannot be written in this format.
             SweeperError: See `load_model`.
         """
-        return self._source().export(
-            self.number,
-            path,
-            format,
-            at,
-            accept_changes=accept_changes,
-            force=force,
-            name=name,
-            max_to_keep=max_to_keep,
-        )
+        target = Path(path).absolute()
+        options = ExportOptions(target, format, at, force, accept_changes, name, max_to_keep)
+        return self._source().export(self.number, options)
 
     def _source(self) -> ModelSource:
         if self.source is None:

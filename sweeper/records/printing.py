@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import fields
 from datetime import datetime
 from typing import Any
@@ -12,12 +12,7 @@ _LONGEST = 40
 
 
 def value_shown(value: object, longest: int = _LONGEST) -> str:
-    """Return a value in one line: a number with six digits, ``-`` for None.
-
-    Args:
-        value: A number, a parameter's value or a text.
-        longest: Maximum number of characters.
-    """
+    """Return a value in one line, cut to ``longest`` characters: six digits, ``-`` for None."""
     if value is None:
         return "-"
     text = f"{value:.6g}" if isinstance(value, float) else " ".join(str(value).split())
@@ -32,6 +27,13 @@ def values_shown(values: Mapping[str, object]) -> str:
 def counted(count: int, noun: str) -> str:
     """Return the count with its noun: ``1 epoch``, ``2 epochs``."""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def trials_named(numbers: Iterable[object], most: int | None = None) -> str:
+    """Return the numbers of trials with their noun, at most so many: ``trial 3``, ``trials 3, 5, …``."""
+    names = list(map(str, numbers))
+    shown = names if most is None or len(names) <= most else [*names[:most], "…"]
+    return f"trial{'s' * (len(names) > 1)} {', '.join(shown)}"
 
 
 def json_fields(record: Any, *names: str) -> dict[str, Any]:

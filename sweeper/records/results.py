@@ -6,77 +6,363 @@ checkpoints. Their ``to_json`` returns the objects of the command-line contract.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import html
+import math
+import shutil
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from sweeper.errors import UsageError
+from sweeper.records.code import CodeGroup
 from sweeper.records.configurations import (
     ConfigurationRecord,
+    Training,
     TrialState,
     configurations_of,
+    leader_sentence,
 )
 from sweeper.records.evaluations import EvaluationRecord
-from sweeper.records.exactness import (
-    AuditRecord,
-    VerificationMode,
-    VerificationRecord,
-    VerificationVerdict,
-)
+from sweeper.records.exactness import AuditRecord, Exactness, VerificationRecord
 from sweeper.records.lengths import LengthRecord, RungRecord
 from sweeper.records.model_source import HasModel, ModelSource
-from sweeper.records.presentation import (
-    attempt_rows,
-    configuration_rows,
-    epoch_rows,
-    results_html,
-    results_text,
-    trial_rows,
-)
 from sweeper.records.printing import JsonRecord, counted, json_fields, value_shown, values_shown
-from sweeper.records.status import (
-    BestTrial,
-    Params,
-    ParetoTrial,
-    StudyStatus,
-    TrialStatus,
-    WorkerRecord,
-    none_complete,
-)
-from sweeper.spec.space import Distribution
+from sweeper.spec.searching import Direction, Objective
+from sweeper.spec.space import CategoricalChoice, Distribution
 from sweeper.support.installation import install_command
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = [
-    "AttemptRecord",
-    "BestTrial",
-    "CheckpointRecord",
-    "ConfigurationRecord",
-    "EpochRecord",
-    "EvaluationRecord",
-    "LengthRecord",
-    "Outcome",
-    "Params",
-    "ParetoTrial",
-    "StudyResults",
-    "StudyStatus",
-    "TrialRecord",
-    "TrialState",
-    "TrialStatus",
-    "VerificationMode",
-    "VerificationRecord",
-    "VerificationVerdict",
-    "WorkerRecord",
-]
+Params = Mapping[str, CategoricalChoice]
+"""A trial's parameters: name to value."""
+
+_NOTHING_AUDITED = Exactness()
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerRecord(JsonRecord):
+    """A present or former worker of a study.
+
+    Attributes:
+        key: Unique key of the worker.
+        host: Host name of the machine.
+        pid: Id of the process.
+        engine: Engine that placed it: "local", "dask" or "ray".
+        slots: Number of parallel trials.
+        joined_at: Time at which it joined, by the database's clock.
+        lease_until: End of its lease unless it is renewed, by the database's clock.
+        left_at: Time at which it left; None while it is present, or if it was lost.
+        error: Error because of which it left; None without one.
+        live: Whether it is present: it has not left, its lease has not ended, and its process is not
+            known to be gone.
+
+    Examples:
+        >>> from sweeper.records.results import WorkerRecord
+        >>> def where(worker: WorkerRecord) -> str:
+        ...     return f"{worker.slots} on {worker.host}"
+    """
+
+    key: str
+    host: str
+    pid: int
+    engine: str
+    slots: int
+    joined_at: datetime
+    lease_until: datetime
+    left_at: datetime | None
+    error: str | None
+    live: bool
+
+    def __str__(self) -> str:
+        there = "there" if self.live else "gone"
+        said = "" if self.error is None else f": {value_shown(self.error, 200)}"
+        where = f"{counted(self.slots, 'slot')} on {self.host}, pid {self.pid}, {self.engine}"
+        return f"worker with {where}, {there}{said}"
+
+
+@dataclass(frozen=True, slots=True)
+class BestTrial(HasModel):
+    """The complete trial with the best objective.
+
+    Attributes:
+        number: The trial's number.
+        value: Its objective.
+        params: Its parameters, by name.
+        source: Source of its model; None in a record that is not from a study's results.
+
+    Examples:
+        >>> best = study.status().best
+        >>> sorted(best.params), best.value > 0
+        (['learning_rate'], True)
+    """
+
+    number: int
+    value: float
+    params: Params
+    source: ModelSource | None = field(default=None, repr=False, compare=False)
+
+    def __str__(self) -> str:
+        return f"trial {self.number}, {values_shown({'value': self.value, **self.params})}"
+
+    def to_json(self) -> dict[str, Any]:
+        return json_fields(self, "number", "value", "params")
+
+
+@dataclass(frozen=True, slots=True)
+class ParetoTrial(HasModel):
+    """A complete trial of the Pareto front: no other is better in an objective and worse in none.
+
+    Attributes:
+        number: The trial's number.
+        values: Its values by objective.
+        params: Its parameters, by name.
+        source: Source of its model; None in a record that is not from a study's results.
+
+    Examples:
+        >>> [trial.values for trial in study.status().pareto]  # empty with one objective
+        []
+    """
+
+    number: int
+    values: Mapping[str, float]
+    params: Params
+    source: ModelSource | None = field(default=None, repr=False, compare=False)
+
+    def __str__(self) -> str:
+        return f"trial {self.number}, {values_shown(self.values)}, {values_shown(self.params)}"
+
+    def to_json(self) -> dict[str, Any]:
+        return json_fields(self, "number", "values", "params")
+
+
+Ranked = TypeVar("Ranked", bound=Training)
+
+
+_REPEATED = ("IndependenceError", "NonFiniteError", "UncapturableError")
+"""Names of errors that another attempt would raise again, because it has the same seed and data."""
+
+_MISTAKES = (
+    *("FactoryError", "IndependenceError", "ObjectiveError", "ParameterError", "UncapturableError"),
+    *("AttributeError", "ImportError", "ModuleNotFoundError", "NameError", "TypeError"),
+)
+"""Names of errors of a study's code that interrupt the first trial, because no other can succeed."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrialStatus:
+    """Progress of one trial that has begun.
+
+    Attributes:
+        number: The trial's number, from 0.
+        state: Its state.
+        params: Its parameters, by name.
+        value: See `TrialRecord.value`; None before the trial is complete or pruned.
+        epoch: Number of finished epochs.
+        epochs: Maximum number of epochs; None if unknown.
+        metrics: Metrics of the latest finished epoch; empty before the first.
+        values: Values by objective, for a complete trial in a study with several; None otherwise.
+        attempts: Number of attempts, including a running one.
+        error: Last line of the error that ended a failed trial, or interrupted it; None otherwise.
+        value_of: See `TrialRecord.value_of`.
+
+    Examples:
+        >>> first, *_ = study.status().trials
+        >>> first.number, first.state, first.epoch
+        (0, 'complete', 2)
+    """
+
+    number: int
+    state: TrialState
+    params: Params
+    value: float | None
+    epoch: int
+    epochs: int | None
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    values: Mapping[str, float] | None = None
+    attempts: int = 1
+    error: str | None = None
+    value_of: str | None = None
+
+    @property
+    def would_fail_again(self) -> bool:
+        """Return whether it failed with an error that another attempt would raise again."""
+        return (self.error or "").startswith(_REPEATED)
+
+    @property
+    def shows_a_mistake(self) -> bool:
+        """Return whether an error of the study interrupted it, which has to be fixed before a resume."""
+        return self.state == "interrupted" and (self.error or "").startswith(_MISTAKES)
+
+    def __str__(self) -> str:
+        of = (
+            counted(self.epoch, "epoch")
+            if self.epochs is None
+            else f"{self.epoch}/{self.epochs} epochs"
+        )
+        given = {"value": self.value} if self.values is None else self.values
+        shown = f"{values_shown(given)}, {values_shown(self.params)}"
+        return (
+            f"trial {self.number} {self.state}, {shown}, {of}, {counted(self.attempts, 'attempt')}"
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        return json_fields(self, "number", "state", "params", "value", "epoch", "epochs")
+
+
+@dataclass(frozen=True, slots=True)
+class StudyStatus:
+    """Number of a study's trials in each state.
+
+    A study of several objectives has no best trial, but a Pareto front.
+
+    Attributes:
+        study: The study's name.
+        target: The exact total of trials, over all runs.
+        complete: Number of trials that trained to their end.
+        running: Number of trials with a live attempt.
+        interrupted: Number of trials that have begun, have no live attempt, and will be resumed.
+        pruned: Number of trials that the pruner or a rung of the budget ended.
+        failed: Number of failed trials.
+        waiting: Number of trials that have not begun.
+        best: The best complete trial; None without one, and with several objectives.
+        objectives: The objectives of a study with several, in order; empty otherwise.
+        pareto: The trials of the Pareto front, with several objectives.
+        exactness: Results of its audits.
+        codes: Groups of trials by definition and code, if there are several; ``best`` is then the best
+            under the present one.
+        objective: The metric by which trials are compared, the first of several.
+        direction: Direction of that metric.
+        paused: Number of trials that wait at a rung of the budget.
+        trials: Every trial that has begun, by number; empty if they were not requested.
+        configurations: Its configurations under the present code, complete ones by rank; empty in a
+            study that trains each once, and if the trials were not requested. ``best`` is then the
+            leading configuration's best trial, with the mean as its value.
+        confirmed: The configurations that ``sweeper confirm`` has trained again, by rank.
+        seconds_left: Estimated seconds until the total is reached with the present number of parallel
+            trials; None if no trial runs, or none has finished an epoch.
+
+    Examples:
+        >>> status = study.status()
+        >>> status.complete, status.target
+        (2, 2)
+    """
+
+    study: str
+    target: int
+    complete: int = 0
+    running: int = 0
+    interrupted: int = 0
+    pruned: int = 0
+    failed: int = 0
+    waiting: int = 0
+    best: BestTrial | None = None
+    objectives: tuple[Objective, ...] = ()
+    pareto: tuple[ParetoTrial, ...] = ()
+    exactness: Exactness = _NOTHING_AUDITED
+    codes: tuple[CodeGroup, ...] = ()
+    objective: str = "val_loss"
+    direction: Direction = "minimize"
+    paused: int = 0
+    trials: tuple[TrialStatus, ...] = field(default=(), repr=False)
+    seconds_left: float | None = field(default=None, compare=False)
+    configurations: tuple[ConfigurationRecord, ...] = field(default=(), repr=False)
+    confirmed: tuple[ConfigurationRecord, ...] = field(default=(), repr=False)
+
+    @property
+    def finished(self) -> int:
+        return self.complete + self.pruned + self.failed
+
+    @property
+    def is_over(self) -> bool:
+        """Return whether no trial of the total is left to run."""
+        return self.finished >= self.target
+
+    def __str__(self) -> str:
+        standing = ("complete", "pruned", "failed", "running", "paused", "interrupted", "waiting")
+        counts = [f"{count} {state}" for state in standing if (count := getattr(self, state))]
+        best = "" if self.best is None else f"; best: {self.best}"
+        return f"{self.study}: {self.finished} of {self.target} trials finished ({', '.join(counts) or 'none'}){best}"
+
+    def to_json(self) -> dict[str, Any]:
+        several = [{"name": o.name, "direction": o.direction} for o in self.objectives]
+        return {
+            **json_fields(self, "study", "objective", "direction", "target", "complete", "running"),
+            **json_fields(self, "interrupted", "paused", "pruned", "failed", "waiting", "best"),
+            "audited": self.exactness.to_json(),
+            **(json_fields(self, "codes") if self.codes else {}),
+            **({"objectives": several, **json_fields(self, "pareto")} if several else {}),
+            **json_fields(self, "trials", "configurations", "confirmed"),
+        }
+
+
+def ranked(trials: Iterable[Ranked], status: StudyStatus) -> list[Ranked]:
+    """Return a study's trials, the best first: complete ones by value, then the others by number.
+
+    With several objectives, the trials of the Pareto front come first, then the others by number. If
+    trials ran under several codes, each group is sorted separately, and the present one comes first.
+    """
+    if len(status.codes) > 1:
+        known = {trial.number: trial for trial in trials}
+        groups = sorted(status.codes, key=lambda group: not group.current)
+        return [
+            trial
+            for group in groups
+            for trial in ranked(
+                [known[number] for number in group.trials if number in known],
+                replace(status, codes=()),
+            )
+        ]
+    if status.objectives:
+        leading = {trial.number for trial in status.pareto}
+        return sorted(trials, key=lambda each: (each.number not in leading, each.number))
+    sign = -1.0 if status.direction == "maximize" else 1.0
+
+    def rank(trial: Ranked) -> tuple[bool, float, int]:
+        if trial.state != "complete" or trial.value is None or not math.isfinite(trial.value):
+            return (True, 0.0, trial.number)
+        return (False, sign * trial.value, trial.number)
+
+    return sorted(trials, key=rank)
+
+
+def leading(status: StudyStatus, count: int) -> list[TrialStatus]:
+    """Return the ``count`` best trials under the present definition and code, the best first."""
+    others = {n for group in status.codes if not group.current for n in group.trials}
+    own = [t for t in status.trials if t.state == "complete" and t.number not in others]
+    return ranked(own, replace(status, codes=()))[:count]
+
+
+def leader_of(configurations: Sequence[ConfigurationRecord]) -> BestTrial | None:
+    """Return the best trial of the leading configuration, with the mean as its value; None for none."""
+    for each in configurations[:1]:
+        if each.state == "complete" and each.best_trial is not None and each.mean is not None:
+            return BestTrial(each.best_trial, each.mean, each.params)
+    return None
+
+
+def none_complete(study: str, target: int, errors: Iterable[str | None]) -> str:
+    """Return a message that no trial is complete, with the first of the errors of its failed trials."""
+    failed = list(errors)
+    text = f"study {study!r} has no complete trial yet"
+    if failed:
+        first = (failed[0] or "no error was kept").strip().rpartition("\n")[2]
+        text += f": {len(failed)} of {target} failed, the first with: {first}"
+    return text
+
+
+def are(count: int | None) -> str:
+    """Return the verb for ``count`` things: "is" or "are"."""
+    return "is" if count == 1 else "are"
+
 
 Outcome = Literal["complete", "interrupted", "paused", "crashed", "lost", "pruned", "failed"]
 """End of an attempt. "lost": its worker is gone; "crashed": its process died; "paused": it reached a
 rung of the study's budget."""
 
 _LONGEST_ERROR = 200
+_TEXT_ROWS, _CELL_ROWS, _CELL_WIDTH = 12, 30, 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -345,12 +631,15 @@ class StudyResults:
         raise LookupError(msg)
 
     def __str__(self) -> str:
-        return results_text(self.status, self.trials)
+        width = shutil.get_terminal_size().columns
+        return _text_of(self.status, self.trials, width, _TEXT_ROWS)
 
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        return results_html(self.status, self.trials)
+        # A notebook's cell is wider than a terminal, and scrolls.
+        text = html.escape(_text_of(self.status, self.trials, _CELL_WIDTH, _CELL_ROWS))
+        return f'<pre style="overflow-x:auto;white-space:pre">{text}</pre>'
 
     @property
     def best(self) -> TrialRecord:
@@ -464,3 +753,138 @@ class StudyResults:
         if by == "configuration":
             return pd.DataFrame(configuration_rows(self.configurations))
         return pd.DataFrame(makers[of](self.trials))
+
+
+def trial_rows(trials: Iterable[TrialRecord]) -> list[dict[str, Any]]:
+    """Return one row for each trial, with a summary of its attempts."""
+    return [
+        {
+            "trial": t.number,
+            "state": t.state,
+            "value": t.value,
+            **({} if t.value_of is None else {"value_of": t.value_of}),
+            **{f"values_{name}": value for name, value in (t.values or {}).items()},
+            **{f"params_{name}": value for name, value in t.params.items()},
+            "epochs": len(t.epochs),
+            "attempts": len(t.attempts),
+            "seconds": sum(
+                (a.ended_at - a.started_at).total_seconds() for a in t.attempts if a.ended_at
+            ),
+            "resumed_at_steps": [a.start_step for a in t.attempts if a.start_step],
+            "began_at": t.attempts[0].started_at if t.attempts else None,
+            "ended_at": t.attempts[-1].ended_at if t.attempts else None,
+            "seed": t.seed,
+            "digest": t.digest,
+            "error": t.error,
+        }
+        for t in trials
+    ]
+
+
+def epoch_rows(trials: Iterable[TrialRecord]) -> list[dict[str, Any]]:
+    """Return one row for each epoch of each trial."""
+    return [{"trial": t.number, **epoch.to_json()} for t in trials for epoch in t.epochs]
+
+
+def attempt_rows(trials: Iterable[TrialRecord]) -> list[dict[str, Any]]:
+    """Return one row for each attempt at a trial."""
+    return [
+        {
+            "trial": t.number,
+            **attempt.to_json(),
+            "started_at": attempt.started_at,
+            "ended_at": attempt.ended_at,
+        }
+        for t in trials
+        for attempt in t.attempts
+    ]
+
+
+def configuration_rows(configurations: Iterable[ConfigurationRecord]) -> list[dict[str, Any]]:
+    """Return one row for each configuration."""
+    return [
+        {
+            "configuration": c.number,
+            **json_fields(c, "state", "mean", "std", "trials"),
+            **dict(zip(("low", "high"), c.interval or (None, None), strict=True)),
+            "repeats": len(c.values),
+            "verdict": None if c.comparison is None else c.comparison.verdict,
+            **{f"params_{name}": value for name, value in c.params.items()},
+        }
+        for c in configurations
+    ]
+
+
+def _text_of(status: StudyStatus, trials: Sequence[TrialRecord], width: int, most: int) -> str:
+    """Return a headline and a table of the best trials, whose columns fit into ``width``."""
+    lines = [f"{status.study}: {progress_text(status)}"]
+    chosen = ranked(trials, status)[:most]
+    if chosen:
+        columns, optional = _columns(status, chosen)
+        names = list(columns)
+        for name in optional:
+            if sum(len(cells[0]) + 2 for cells in columns.values()) - 2 > width:
+                del columns[name]
+        lines += ["  ".join(cells) for cells in zip(*columns.values(), strict=True)]
+        hidden = ", ".join(name for name in names if name not in columns)
+        if hidden:
+            lines.append(f"too wide to show: {hidden}; results.to_dataframe() has them")
+    left = len(trials) - len(chosen)
+    if left:
+        lines.append(f"and {left} more: results.trials, or results.to_dataframe()")
+    return "\n".join(lines)
+
+
+def progress_text(status: StudyStatus) -> str:
+    """Return how many trials are finished, and what is the best so far."""
+    done = f"{status.finished} of {status.target} trials finished"
+    if status.failed:
+        done += f", {status.failed} failed"
+    return f"{done}; {leader_text(status)}"
+
+
+def leader_text(status: StudyStatus) -> str:
+    """Return which trial, front or configuration is the best so far."""
+    if status.objectives:
+        numbers = ", ".join(str(trial.number) for trial in status.pareto)
+        return f"Pareto front: {numbers or 'none yet'}"
+    if status.best is None:
+        return "no best trial yet"
+    text = leader_sentence(status.configurations)
+    if text is None:
+        value = f"{status.objective} {value_shown(status.best.value)}"
+        text = f"best: trial {status.best.number} with {value} ({status.direction})"
+    confirmed = leader_sentence(status.confirmed)
+    return text if confirmed is None else f"{text}; confirmed by new trainings: {confirmed}"
+
+
+def _columns(
+    status: StudyStatus, trials: Sequence[TrialRecord]
+) -> tuple[dict[str, list[str]], list[str]]:
+    """Return the aligned cells below each header, and the headers that may be left out, the first one first."""
+    objectives = [objective.name for objective in status.objectives] or [status.objective]
+    columns: dict[str, list[str]] = {
+        "trial": [str(t.number) for t in trials],
+        "state": [t.state for t in trials],
+    }
+    for name in objectives:
+        columns[name] = [
+            value_shown(t.value if t.values is None else t.values.get(name)) for t in trials
+        ]
+    if any(t.value_of for t in trials):
+        columns["value of"] = [t.value_of or "last epoch" for t in trials]
+    names = list(dict.fromkeys(name for t in trials for name in t.params))
+    headers = parameter_headers(names, {*columns, "epochs", "attempts"})
+    for header, name in zip(headers, names, strict=True):
+        columns[header] = [value_shown(t.params[name]) if name in t.params else "-" for t in trials]
+    columns |= {"epochs": [str(len(t.epochs)) for t in trials]}
+    columns |= {"attempts": [str(len(t.attempts)) for t in trials]}
+    for header, cells in columns.items():
+        size = max(map(len, (header, *cells)))
+        columns[header] = [cell.rjust(size) for cell in (header, *cells)]
+    return columns, [*reversed(headers), "attempts", "epochs"]
+
+
+def parameter_headers(names: Iterable[str], taken: Collection[str]) -> list[str]:
+    """Return a header for each parameter: its name, or ``params_NAME`` if the name is taken."""
+    return [f"params_{name}" if name in taken else name for name in names]

@@ -11,9 +11,9 @@ from dataclasses import replace
 from sweeper.db.repository import Repository
 from sweeper.definition.definition import StudySettings
 from sweeper.errors import UnknownStudyError, UsageError
+from sweeper.records.configurations import ConfigurationRecord
 from sweeper.records.printing import counted
-from sweeper.records.results import ConfigurationRecord, Params, StudyResults
-from sweeper.records.status import none_complete
+from sweeper.records.results import Params, StudyResults, none_complete
 from sweeper.run.launch.launchers import Loaded
 from sweeper.run.options import RunRequest
 from sweeper.run.stored_study import as_stored, confirming_settings, unchanged_settings

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from sweeper.definition.definition import POLICY, StudyDefinition, StudySettings
 from sweeper.errors import DefinitionError, StorageError
 from sweeper.records.events import Event, Listener, Notice, Remark
-from sweeper.records.status import are
+from sweeper.records.results import are
 from sweeper.run.launch.launchers import Loaded, WarmServer, choose_launcher
 from sweeper.run.launch.server_process import hashes_differ
 from sweeper.run.launch.sources import (

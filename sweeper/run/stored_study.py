@@ -26,8 +26,7 @@ from sweeper.errors import (
 from sweeper.records.code import short_code
 from sweeper.records.events import Listener, Notice
 from sweeper.records.lengths import Extension, ExtensionPlan
-from sweeper.records.results import Params, TrialRecord
-from sweeper.records.status import leading, none_complete
+from sweeper.records.results import Params, TrialRecord, leading, none_complete
 from sweeper.run.launch.launchers import Loaded
 from sweeper.run.launch.sources import describe_source
 from sweeper.run.options import RunRequest, WorkerOptions

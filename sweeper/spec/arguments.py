@@ -57,14 +57,7 @@ def usable_cores() -> int:
 
 
 def checked_factory(value: Any, name: str, form: str, *, optional: bool = False) -> Any:
-    """Return ``value``, a function of a trial.
-
-    Args:
-        value: The user's argument.
-        name: The argument's name.
-        form: The expected form, for the error.
-        optional: Whether None is allowed.
-    """
+    """Return ``value``, a function of a trial, whose form the error shows as ``form``."""
     if optional and value is None:
         return None
     modules = [kind.__module__ for kind in type(value).__mro__]

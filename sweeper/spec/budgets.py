@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sweeper.errors import DefinitionError
-from sweeper.spec.arguments import with_named_arguments
+from sweeper.spec.arguments import checked_whole, with_named_arguments
 from sweeper.spec.searching import Direction, Objective, check_one_objective
 
 
@@ -159,14 +159,7 @@ def describe_budget(
     pruner: object,
     objectives: Sequence[Objective],
 ) -> dict[str, Any] | None:
-    """Return ``budget`` as plain JSON; None without a budget.
-
-    Args:
-        budget: The user's argument.
-        epochs: The study's.
-        pruner: The study's, or None.
-        objectives: The study's.
-    """
+    """Return ``budget`` as plain JSON; None without a budget."""
     if budget is None:
         return None
     if not isinstance(budget, Halving | Hyperband):
@@ -179,7 +172,9 @@ def describe_budget(
         msg = f"budget={given} is not a budget; give an object, such as {better}"
         raise DefinitionError(msg)
     shown = f"budget={budget!r}"
-    _check_numbers(budget, shown)
+    least = {"min_epochs": 1, "factor": 2, "brackets": 1}
+    for name in budget.__dataclass_fields__:
+        checked_whole(getattr(budget, name), f"{shown}: {name}", least=least[name])
     if pruner is not None:
         msg = (
             f"{shown} together with pruner={type(pruner).__name__}: both end trials early; give "
@@ -225,12 +220,3 @@ def _rungs(least: int, factor: int, epochs: int) -> tuple[int, ...]:
         found.append(least)
         least *= factor
     return tuple(found)
-
-
-def _check_numbers(budget: Halving | Hyperband, shown: str) -> None:
-    least = {"min_epochs": 1, "factor": 2, "brackets": 1}
-    for name in budget.__dataclass_fields__:
-        value = getattr(budget, name)
-        if isinstance(value, bool) or not isinstance(value, int) or value < least[name]:
-            msg = f"{shown}: {name} is {value!r}; give a whole number, at least {least[name]}"
-            raise DefinitionError(msg)

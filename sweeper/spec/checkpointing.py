@@ -20,7 +20,7 @@ from dataclasses import dataclass, field, fields
 from typing import Literal
 
 from sweeper.errors import DefinitionError
-from sweeper.spec.arguments import with_named_arguments
+from sweeper.spec.arguments import checked_whole, with_named_arguments
 from sweeper.spec.searching import At, Direction
 from sweeper.support.paths import Location
 
@@ -181,8 +181,8 @@ class Keep:
     improving: str | None = None
 
     def __post_init__(self) -> None:
-        _check_count("Keep", "last", self.last, required=True)
-        _check_count("Keep", "best", self.best, least=0, required=True)
+        checked_whole(self.last, "Keep: last", least=1)
+        checked_whole(self.best, "Keep: best", least=0)
         _check_positive("Keep", "every_hours", self.every_hours)
         _check_count("Keep", "every_epochs", self.every_epochs)
         _check_count("Keep", "at_most", self.at_most)
@@ -334,14 +334,9 @@ def _qualified_name(function: object) -> str:
     return f"{module}.{name}"
 
 
-def _check_count(
-    owner: str, name: str, value: object, *, least: int = 1, required: bool = False
-) -> None:
-    if value is None and not required:
-        return
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        msg = f"{owner}({name}={value!r}); expected a whole number of at least {least}"
-        raise DefinitionError(msg)
+def _check_count(owner: str, name: str, value: object) -> None:
+    if value is not None:
+        checked_whole(value, f"{owner}: {name}", least=1)
 
 
 def _check_positive(owner: str, name: str, value: object) -> None:

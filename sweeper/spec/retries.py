@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from sweeper.errors import DefinitionError
-from sweeper.spec.arguments import with_named_arguments
+from sweeper.spec.arguments import checked_whole, with_named_arguments
 
 Fault = Literal["crash", "memory", "error", "time"]
 """Kind of fault that ended an attempt.
@@ -72,9 +72,7 @@ def checked_retries(retries: Any) -> Retries:
         if kind not in kinds:
             msg = f"retries names {kind!r}, which is not a kind of fault; {expected}"
             raise DefinitionError(msg)
-        if isinstance(number, bool) or not isinstance(number, int) or number < 0:
-            msg = f"retries[{kind!r}]={number!r}; give a whole number, at least 0"
-            raise DefinitionError(msg)
+        checked_whole(number, f"retries[{kind!r}]", least=0)
     return Retries(**given)
 
 

@@ -92,11 +92,6 @@ def value_at(values: Sequence[float], at: At, direction: Direction) -> float:
     """Return a trial's value: that of its last epoch, or of the best epoch with a finite objective.
 
     With ``"end"`` it is that of the last epoch, which a trial has whose training goes on.
-
-    Args:
-        values: The objective of the epochs that reported it, in order; at least one value.
-        at: The epoch that gives the value.
-        direction: ``"maximize"`` or ``"minimize"``.
     """
     if at != "best":
         return values[-1]

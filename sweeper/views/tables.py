@@ -18,9 +18,8 @@ from rich.text import Text
 from sweeper.records.code import CodeGroup
 from sweeper.records.configurations import ConfigurationRecord, leader_sentence, mean_text
 from sweeper.records.exactness import Exactness
-from sweeper.records.presentation import parameter_headers
-from sweeper.records.results import StudyStatus, TrialStatus
-from sweeper.records.status import ranked
+from sweeper.records.printing import trials_named
+from sweeper.records.results import StudyStatus, TrialStatus, parameter_headers, ranked
 from sweeper.spec.repeating import confirmation_name
 from sweeper.spec.searching import Objective
 from sweeper.views.formats import choice_text, one_line, params_text, time_text, value_text
@@ -239,22 +238,22 @@ def codes_lines(status: StudyStatus) -> list[Text]:
         Text("trials ran under different code, and are ranked separately for each:", "bold yellow")
     ]
     for group in status.codes:
-        numbers = ", ".join(map(str, group.trials))
+        numbers = trials_named(group.trials)
         leader = "" if group.best is None else f", best {value_text(group.value, 6)} ({group.best})"
         now = ", the present one" if group.current else ""
-        lines.append(Text(f"  {group.code}{now}: trials {numbers}{leader}"))
+        lines.append(Text(f"  {group.code}{now}: {numbers}{leader}"))
     return lines
 
 
 def lengths_lines(status: StudyStatus) -> list[RenderableType]:
     """Return one line for each length with its trials; empty if all lengths are equal."""
-    lengths: dict[int, list[str]] = {}
+    lengths: dict[int, list[int]] = {}
     for trial in status.trials:
-        lengths.setdefault(trial.epochs or 0, []).append(str(trial.number))
+        lengths.setdefault(trial.epochs or 0, []).append(trial.number)
     if len(lengths) < 2:
         return []
     each = "; ".join(
-        f"{epochs} for trial{'s' * (len(numbers) > 1)} {', '.join(numbers)}"
+        f"{epochs} for {trials_named(numbers)}"
         for epochs, numbers in sorted(lengths.items(), reverse=True)
     )
     return [Text(f"epochs: {each}; trials are ranked by their values at their own lengths")]
@@ -290,7 +289,7 @@ def _count(status: StudyStatus, state: str) -> Text:
 
 def study_summary(status: StudyStatus, next_commands: Sequence[str]) -> RenderableType:
     """Return a study's objective, counts, trials by rank, best trial and next commands."""
-    parts: list[RenderableType] = [_counts_line(status), Text(objectives_text(status))]
+    parts: list[RenderableType] = [counts_line(status), Text(objectives_text(status))]
     unfinished = [trial for trial in status.trials if trial.state in _UNFINISHED]
     finished = [trial for trial in status.trials if trial.state not in _UNFINISHED]
     names = [each.name for each in status_objectives(status)]
@@ -306,8 +305,8 @@ def study_summary(status: StudyStatus, next_commands: Sequence[str]) -> Renderab
         parts.append(Text(""))
     parts += _errors(status.trials)
     if status.pareto:
-        numbers = ", ".join(str(trial.number) for trial in status.pareto)
-        parts.append(Text.assemble("Pareto front: ", (f"trials {numbers}", "bold cyan")))
+        front = trials_named(trial.number for trial in status.pareto)
+        parts.append(Text.assemble("Pareto front: ", (front, "bold cyan")))
     if status.best is not None and not status.configurations:
         parts.append(
             Text.assemble(
@@ -324,14 +323,13 @@ def study_summary(status: StudyStatus, next_commands: Sequence[str]) -> Renderab
 
 def _errors(trials: Sequence[TrialStatus]) -> Iterator[RenderableType]:
     """Yield each error once, with the trials that failed or were interrupted because of it."""
-    by_error: dict[tuple[str, str], list[str]] = {}
+    by_error: dict[tuple[str, str], list[int]] = {}
     for trial in trials:
         if trial.error is not None:
             what: str = "cannot succeed" if trial.shows_a_mistake else trial.state
-            by_error.setdefault((what, trial.error), []).append(str(trial.number))
+            by_error.setdefault((what, trial.error), []).append(trial.number)
     for (how, error), numbers in list(by_error.items())[:_SHOWN_ERRORS]:
-        shown = numbers[:_SHOWN_ERRORS] + ["…"] * (len(numbers) > _SHOWN_ERRORS)
-        which = f"trial{'s' * (len(numbers) > 1)} {', '.join(shown)}"
+        which = trials_named(numbers, _SHOWN_ERRORS)
         yield Text.assemble((f"{which} {how}: ", "bold red"), error)
 
 
@@ -347,9 +345,13 @@ def next_lines(commands: Sequence[str]) -> list[RenderableType]:
     return [Text(""), Text("next:", style="dim"), *(Text(f"  {one_line(c)}") for c in commands)]
 
 
-def _counts_line(status: StudyStatus) -> Text:
+_COUNTED = ("complete", "pruned", "failed", "running", "interrupted", "paused", "waiting")
+
+
+def counts_line(status: StudyStatus, states: Sequence[str] = _COUNTED) -> Text:
+    """Return a study's progress, and its number of trials in each of these states."""
     line = Text.assemble((status.study, "bold"), f"  {status.finished}/{status.target} done")
-    for state in ("complete", "pruned", "failed", "running", "interrupted", "paused", "waiting"):
+    for state in states:
         count = getattr(status, state)
         if count:
             line.append(f", {count} ")

@@ -22,7 +22,7 @@ def begin_again(reader):
     [first] = reader.trial_records[0].attempts
     second = replace(first, number=2, outcome=None, start_step=45, end_step=None, ended_at=None)
     # The order of the database, which nothing promises.
-    reader.trial_records = (trial_record(0, attempts=(second, first)),)
+    reader.trial_records = (trial_record(0, attempts=(first, second)),)
 
 
 def test_logs_prints_the_newest_attempts_log(call, reader):

@@ -35,8 +35,7 @@ from sweeper.errors import (
     UnknownStudyError,
 )
 from sweeper.records.lengths import Extension
-from sweeper.records.results import CheckpointRecord, EpochRecord, TrialRecord
-from sweeper.records.status import leading
+from sweeper.records.results import CheckpointRecord, EpochRecord, TrialRecord, leading
 from sweeper.spec.space import Categorical, FloatRange, IntRange
 
 ROOT = Path(storage_package.__file__).parents[2]

@@ -17,7 +17,7 @@ FURTHER = (
     "sweeper.records.exactness.AuditedDifference",
     "sweeper.records.exactness.Exactness",
     "sweeper.records.exactness.VerificationRecord",
-    "sweeper.records.status.WorkerRecord",
+    "sweeper.records.results.WorkerRecord",
     "sweeper.train.step.StepValues",
 )
 """What public names lead to, and whoever reads a result or replaces a part sees."""

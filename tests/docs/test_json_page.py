@@ -9,8 +9,8 @@ from doc_blocks import DOCS, ROOT
 
 PAGE = (DOCS / "reference" / "json.md").read_text()
 MODULES = {
-    "StudyStatus": "records/status.py",
-    "TrialStatus": "records/status.py",
+    "StudyStatus": "records/results.py",
+    "TrialStatus": "records/results.py",
     "TrialRecord": "records/results.py",
     "RungRecord": "records/lengths.py",
     "AttemptRecord": "records/results.py",

@@ -14,7 +14,7 @@ from sweeps import python
 import sweeper
 from sweeper.errors import DefinitionError, UsageError
 from sweeper.records.events import AttemptEnded, AttemptStarted, EpochFinished, TrainingStarted
-from sweeper.records.status import TrialStatus
+from sweeper.records.results import TrialStatus
 from sweeper.run.cluster.driver import _Drive, progress_between
 from sweeper.run.cluster.engines import check_engine, run_tasks
 from sweeper.run.protocol.messages import StudySource

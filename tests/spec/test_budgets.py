@@ -83,8 +83,8 @@ def test_who_is_promoted_depends_on_no_order(seed):
 @pytest.mark.parametrize(
     ("budget", "epochs", "message"),
     [
-        (Hyperband(factor=True), 9, "factor is True; give a whole number, at least 2"),
-        (Halving(brackets=0), 9, "brackets is 0; give a whole number, at least 1"),
+        (Hyperband(factor=True), 9, "factor=True; it must be a whole number, at least 2"),
+        (Halving(brackets=0), 9, "brackets=0; it must be a whole number, at least 1"),
         (Halving, 9, "budget=Halving is not a budget; give an object, such as Halving()"),
     ],
 )

@@ -15,7 +15,7 @@ from dashboard_process import running_dashboard
 from recorded_studies import database
 
 from sweeper.errors import DatabaseUnavailableError, ExecutionError, UsageError
-from sweeper.views.page.dashboard import fenced, is_loopback, open_dashboard
+from sweeper.views.page.dashboard import is_loopback, open_dashboard, site
 
 
 def answered(method, path, *, host="127.0.0.1:8080", local=True):
@@ -29,7 +29,7 @@ def answered(method, path, *, host="127.0.0.1:8080", local=True):
     setup_testing_defaults(environ)
     environ |= {"REQUEST_METHOD": method, "PATH_INFO": path, "HTTP_HOST": host}
     given = []
-    body = fenced(inner, local_only=local)(environ, lambda *words: given.extend(words))
+    body = site(inner, inner, local_only=local)(environ, lambda *words: given.extend(words))
     assert (b"".join(body) == b"inside") is given[0].startswith("200")
     return given[0], dict(given[1])
 

@@ -14,7 +14,7 @@ from sweeper.db.attempts import Ending
 from sweeper.db.database import Database
 from sweeper.db.repository import Claim, Repository, WorkerIdentity
 from sweeper.records.results import EpochRecord
-from sweeper.views.page.dashboard import PageApplication, mounted
+from sweeper.views.page.dashboard import PageApplication, site
 from sweeper.views.page.payload import Advice
 
 ADVICE = Advice(
@@ -220,14 +220,14 @@ def test_all_that_is_not_ours_is_the_dashboards():
     def answer(name):
         return lambda environ, start_response: [name]
 
-    both = mounted(answer(b"optuna"), answer(b"page"))
+    both = site(answer(b"optuna"), answer(b"page"), local_only=False)
     for path, name in (
         ("/", b"optuna"),
         ("/sweeper", b"page"),
         ("/sweeper/x", b"page"),
         ("/sweepers", b"optuna"),
     ):
-        assert both({"PATH_INFO": path}, None) == [name]
+        assert both({"PATH_INFO": path, "REQUEST_METHOD": "GET"}, None) == [name]
 
 
 def test_importances_come_with_the_study(tmp_path, opening):

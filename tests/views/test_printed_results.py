@@ -14,9 +14,7 @@ from sweeper.errors import UsageError
 from sweeper.records.evaluations import EvaluationRecord
 from sweeper.records.exactness import AuditRecord, VerificationRecord
 from sweeper.records.lengths import LengthRecord, RungRecord
-from sweeper.records.presentation import epoch_rows
-from sweeper.records.results import EpochRecord
-from sweeper.records.status import ParetoTrial, WorkerRecord
+from sweeper.records.results import EpochRecord, ParetoTrial, WorkerRecord, epoch_rows
 
 NOW = datetime(2026, 1, 2, 3, 4, tzinfo=UTC)
 

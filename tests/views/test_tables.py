@@ -7,9 +7,14 @@ from drawn_studies import shown
 from rich.console import Group
 
 from sweeper.records.configurations import configurations_of
-from sweeper.records.presentation import leader_text
-from sweeper.records.results import BestTrial, ParetoTrial, StudyStatus, TrialStatus
-from sweeper.records.status import ranked
+from sweeper.records.results import (
+    BestTrial,
+    ParetoTrial,
+    StudyStatus,
+    TrialStatus,
+    leader_text,
+    ranked,
+)
 from sweeper.spec.searching import Objective
 from sweeper.views.tables import SHOWN_ROWS, comparison_lines, studies_table, study_summary
 

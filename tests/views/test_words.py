@@ -8,9 +8,7 @@ from drawn_studies import shown
 from sweeper.cli.reading import next_commands
 from sweeper.db.database import Database
 from sweeper.db.repository import Claim, Ending, Repository, StudyRow, WorkerIdentity
-from sweeper.records.presentation import parameter_headers
-from sweeper.records.results import StudyStatus, TrialStatus
-from sweeper.records.status import are, none_complete
+from sweeper.records.results import StudyStatus, TrialStatus, are, none_complete, parameter_headers
 from sweeper.spec.settings import load_settings
 from sweeper.views.tables import study_summary
 

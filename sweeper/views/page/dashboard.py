@@ -35,7 +35,7 @@ from sweeper.errors import (
     UnknownStudyError,
     UsageError,
 )
-from sweeper.records.presentation import progress_text
+from sweeper.records.results import progress_text
 from sweeper.support.installation import install_command
 from sweeper.views.page.payload import Advice, LivePayloads, log_tail
 from sweeper.views.page.report import PATIENCE, asset, page_template
@@ -63,8 +63,13 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def fenced(application: WSGIApplication, *, local_only: bool) -> WSGIApplication:
-    """Return an application that passes on reads; with ``local_only`` the ``Host`` must be this machine."""
+def site(
+    dashboard: WSGIApplication, pages: WSGIApplication, *, local_only: bool
+) -> WSGIApplication:
+    """Return an application with the page below ``/sweeper`` and the dashboard elsewhere, only for reads.
+
+    With ``local_only`` the ``Host`` must be this machine.
+    """
 
     def answer(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         host = urllib.parse.urlsplit(f"//{environ.get('HTTP_HOST', '')}").hostname or ""
@@ -73,7 +78,8 @@ def fenced(application: WSGIApplication, *, local_only: bool) -> WSGIApplication
         elif environ.get("REQUEST_METHOD") not in {"GET", "HEAD"}:
             reason = "this dashboard is read-only, because workers rely on the data"
         else:
-            return application(environ, _with_headers(start_response))
+            ours = f"{environ.get('PATH_INFO', '')}/".startswith(f"{PREFIX}/")
+            return (pages if ours else dashboard)(environ, _with_headers(start_response))
         body = json.dumps({"reason": reason}).encode()
         size = ("Content-Length", str(len(body)))
         start_response("403 Forbidden", [("Content-Type", "application/json"), size])
@@ -188,17 +194,6 @@ class PageApplication:
         if file not in _STATIC:
             return _problem(HTTPStatus.NOT_FOUND, f"There is no file {file} here.")
         return Answer(asset(file).encode(), _STATIC[file])
-
-
-def mounted(dashboard: WSGIApplication, pages: WSGIApplication) -> WSGIApplication:
-    """Return one application: the page below ``/sweeper``, and the dashboard for all other paths."""
-
-    def application(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
-        path = environ.get("PATH_INFO", "")
-        ours = path == PREFIX or path.startswith(f"{PREFIX}/")
-        return (pages if ours else dashboard)(environ, start_response)
-
-    return application
 
 
 def _study_at(name: str) -> str:
@@ -321,7 +316,7 @@ def open_dashboard(
         shown = database.optuna_storage()
         opened.callback(shown.engine.dispose)
         pages = PageApplication(Repository(database), advice or Advice(), runs_dir)
-        local = fenced(mounted(wsgi(shown), pages), local_only=is_loopback(host))
+        local = site(wsgi(shown), pages, local_only=is_loopback(host))
         try:
             server = DashboardServer(host, port, local)
         except OSError as error:

@@ -17,9 +17,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sweeper.records.configurations import ConfigurationRecord
-from sweeper.records.presentation import leader_text
 from sweeper.records.printing import finite_json, json_fields
-from sweeper.records.results import StudyResults, StudyStatus, TrialRecord
+from sweeper.records.results import StudyResults, StudyStatus, TrialRecord, leader_text
 from sweeper.search.importance import parameter_importances
 from sweeper.spec.space import Categorical, Distribution, IntRange
 from sweeper.support.paths import RunPaths

@@ -47,14 +47,9 @@ def make_report(
     force: bool = False,
     advice: Advice | None = None,
 ) -> Path:
-    """Read the study, write its page, and return the page's path.
+    """Write the page of a study, by default to ``STUDY-report.html`` here, and return its path.
 
-    Args:
-        study: The study's name.
-        settings: The settings, of which the database and the runs directory are used.
-        output: The file; ``STUDY-report.html`` here by default.
-        force: Replace a file that is not a report.
-        advice: Next commands; none by default.
+    With ``force``, also a file that is not a report is replaced.
     """
     now, advice = datetime.now(UTC), advice or Advice()
     with Database.open(settings.storage, create=False, patience=PATIENCE) as database:
@@ -150,28 +145,15 @@ def _digest(script: str) -> str:
 
 def write(page: str, path: Path, *, force: bool) -> None:
     """Write the page to ``path``; an existing file that is not a report is replaced only with ``force``."""
-    if not force:
-        _check_target(path)
     try:
+        if not force and path.exists() and GENERATOR.encode() not in path.read_bytes()[:4096]:
+            msg = (
+                f"{path} already exists and is not a report of sweeper; name another file with "
+                "--output, or replace it with --force"
+            )
+            raise UsageError(msg)
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(page, encoding="utf-8", newline="\n")
     except OSError as error:
         msg = f"the report cannot be written to {path}: {error.strerror or error}; see --output"
         raise UsageError(msg) from error
-
-
-def _check_target(path: Path) -> None:
-    try:
-        with path.open("rb") as file:
-            if GENERATOR.encode() in file.read(4096):
-                return
-    except FileNotFoundError:
-        return
-    except OSError as error:
-        msg = f"{path} already exists and cannot be read: {error.strerror or error}; see --output"
-        raise UsageError(msg) from error
-    msg = (
-        f"{path} already exists and is not a report of sweeper; name another file with --output, or "
-        "replace it with --force"
-    )
-    raise UsageError(msg)

@@ -122,13 +122,7 @@ class EventLines:
 
 
 class LineProgress:
-    """A listener that writes one line for each reported event; safe for several threads.
-
-    Args:
-        stream: Stream of the lines, flushed after each.
-        verbosity: Amount of output.
-        clock: Seconds from any origin, never falling.
-    """
+    """A listener that writes one line for each reported event; safe for several threads."""
 
     def __init__(
         self,

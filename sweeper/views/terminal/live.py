@@ -17,7 +17,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Self, TextIO
+from typing import Any, TextIO
 
 from rich.console import Console, RenderableType
 from rich.progress import (
@@ -60,39 +60,6 @@ REDRAWS = 5
 """Redraws a second without events."""
 
 
-class StyledLines(EventLines):
-    """Formatter of the lines above a table, in the styles of the outcomes.
-
-    With "verbose", each epoch and checkpoint has a line.
-    """
-
-    def __init__(self, verbosity: Verbosity) -> None:
-        super().__init__()
-        self._verbose = verbosity == "verbose"
-
-    def styled(self, event: Event) -> Text | None:
-        """Return the line for ``event``; None if it has none."""
-        line, style = self.line(event), self._style(event)
-        return None if line is None or style is None else Text(line, style=style)
-
-    def _style(self, event: Event) -> str | None:
-        match event:
-            case AttemptEnded():
-                return STATE_STYLES.get(event.outcome, "bold red")
-            case TrialVerified():
-                return _VERDICTS[event.verdict]
-            case Notice():
-                return "yellow"
-            case TrainingStarted() if event.start_step:
-                return "cyan"
-            case TrainingStarted() | EpochFinished() if self._verbose:
-                return "dim"
-            case CheckpointKept() if self._verbose and event.seconds is not None:
-                return "dim"
-            case _:
-                return None
-
-
 class _RateColumn(ProgressColumn):
     def render(self, task: Task) -> Text:
         return Text(f"{rate_text(task.speed)}/s" if task.speed else "", no_wrap=True)
@@ -105,22 +72,26 @@ class _MetricsColumn(ProgressColumn):
         return Text(task.fields["metrics"], no_wrap=True, overflow="ellipsis")
 
 
-class RunProgress(Progress):
-    """The counts of a run, and below them a row for each trial that runs here; safe for threads.
+class LiveProgress(Progress):
+    """A listener that draws a run's counts and a row for each trial that runs here; safe for threads.
 
-    A window that is too low for all trials ends with rich's ellipsis. Without ``redraws`` a second, the user
-    of the class refreshes it. ``stop`` is the user's action to stop the run; empty if it is over.
+    Ends, resumes and notices have lines above the table; with "verbose", also epochs and checkpoints. A
+    window that is too low for all trials ends with rich's ellipsis.
     """
+
+    stop_with = "Ctrl-C"
+    """The user's action to stop the run; empty if it is over."""
 
     def __init__(
         self,
         console: Console,
-        redraws: int,
+        verbosity: Verbosity = "normal",
+        redraws: int = REDRAWS,
         clock: Callable[[], float] = time.monotonic,
-        stop: str = "Ctrl-C",
     ) -> None:
         self.state = RunState(clock)
-        self.stop_with = stop
+        self._lines = EventLines()
+        self._verbose = verbosity == "verbose"
         self._rows: dict[int, TaskID] = {}
         self._objective: str | None = None
         super().__init__(
@@ -145,9 +116,38 @@ class RunProgress(Progress):
         yield from self.state.lines(self.stop_with)
         yield self.make_tasks_table(self.tasks)
 
-    def apply(self, event: Event) -> None:
-        """Apply one event."""
+    def __call__(self, event: Event) -> None:
         self.state.apply(event)
+        self._apply(event)
+        line, style = self._lines.line(event), self._style(event)
+        if line is not None and style is not None:
+            self._print(Text(line, style=style))
+        if isinstance(event, RunStopping):
+            # Trials may be gone before the table is drawn the next time.
+            self.refresh()
+
+    def _print(self, line: Text) -> None:
+        self.console.print(line)
+
+    def _style(self, event: Event) -> str | None:
+        """Return the style of the line above the table; None if the event has none."""
+        match event:
+            case AttemptEnded():
+                return STATE_STYLES.get(event.outcome, "bold red")
+            case TrialVerified():
+                return _VERDICTS[event.verdict]
+            case Notice():
+                return "yellow"
+            case TrainingStarted() if event.start_step:
+                return "cyan"
+            case TrainingStarted() | EpochFinished() if self._verbose:
+                return "dim"
+            case CheckpointKept() if self._verbose and event.seconds is not None:
+                return "dim"
+            case _:
+                return None
+
+    def _apply(self, event: Event) -> None:
         match event:
             case StudyOpened():
                 self._objective = event.status.objective
@@ -192,30 +192,6 @@ class RunProgress(Progress):
         self.update(row, **options)
 
 
-class LiveProgress:
-    """A listener that draws a table during a run, and lines above it; safe for several threads."""
-
-    def __init__(self, progress: RunProgress, verbosity: Verbosity = "normal") -> None:
-        self._progress = progress
-        self._lines = StyledLines(verbosity)
-
-    def __enter__(self) -> Self:
-        self._progress.start()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._progress.stop()
-
-    def __call__(self, event: Event) -> None:
-        self._progress.apply(event)
-        line = self._lines.styled(event)
-        if line is not None:
-            self._progress.console.print(line)
-        if isinstance(event, RunStopping):
-            # Trials may be gone before the table is drawn the next time.
-            self._progress.refresh()
-
-
 REDRAW_SECONDS = 1.0
 """Seconds between two updates of the cell."""
 
@@ -237,67 +213,65 @@ def is_notebook() -> bool:
     return find is not None and getattr(find(), "kernel", None) is not None
 
 
-class NotebookProgress:
-    """A listener that updates the output of the running cell, or of IPython's ``handle``; safe for threads."""
+class NotebookProgress(LiveProgress):
+    """A listener that updates the output of the running cell, or of IPython's ``handle``."""
+
+    stop_with = "Interrupting the kernel"
 
     def __init__(self, handle: Any = None, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__(_console(), redraws=0, clock=clock)
         self._handle = handle
-        self._progress = RunProgress(_console(), 0, clock, "Interrupting the kernel")
-        self._lines = StyledLines("normal")
         self._latest: deque[Text] = deque(maxlen=MOST_LINES)
         self._written = 0
         self._showing = threading.Lock()
         self._over = threading.Event()
-        self._thread: threading.Thread | None = None
+        # The context tells the kernel which cell is running.
+        run = contextvars.copy_context().run
+        name = "sweeper-notebook"
+        self._thread = threading.Thread(
+            target=run, args=(self._keep_showing,), name=name, daemon=True
+        )
 
-    def __enter__(self) -> Self:
+    def start(self) -> None:
+        """Display the output, and update it at intervals."""
         if self._handle is None:
             from IPython.display import DisplayHandle
 
             self._handle = DisplayHandle()
         self._handle.display(self._content(), raw=True)
-        # The context tells the kernel which cell is running.
-        context = contextvars.copy_context()
-        self._thread = threading.Thread(
-            target=context.run, args=(self._keep_showing,), name="sweeper-notebook", daemon=True
-        )
         self._thread.start()
-        return self
 
-    def __exit__(self, *error: object) -> None:
+    def stop(self) -> None:
+        """Leave the last state."""
         self._over.set()
-        if self._thread is not None:
-            self._thread.join()
-        self._progress.stop_with = ""
-        self.refresh()
+        self._thread.join()
+        self.stop_with = ""
+        self.show()
 
-    def __call__(self, event: Event) -> None:
-        self._progress.apply(event)
-        with self._showing:
-            line = self._lines.styled(event)
-            if line is not None:
-                self._latest.append(line)
-                self._written += 1
-
-    def refresh(self) -> None:
+    def show(self) -> None:
         """Update the output."""
         self._handle.update(self._content(), raw=True)
+
+    def _print(self, line: Text) -> None:
+        with self._showing:
+            self._latest.append(line)
+            self._written += 1
 
     def _content(self) -> dict[str, str]:
         """Return the output as HTML, and as text for front ends without HTML."""
         with self._showing:
             earlier = self._written - len(self._latest)
             parts = [Text(f"({earlier} earlier lines)", style="dim")] if earlier else []
-            console, state = _console(), self._progress.state
-            console.print(self._progress.get_renderable(), *parts, *self._latest, sep="\n")
+            console = _console()
+            console.print(self.get_renderable(), *parts, *self._latest, sep="\n")
             # As HTML, with users' texts escaped.
             html = console.export_html(inline_styles=True, code_format=_CELL)
-            text = f"{state.name}{state.brief()}" or "opening the study ..."
+            text = f"{self.state.name}{self.state.brief()}" or "opening the study ..."
             return {"text/html": html, "text/plain": text}
 
     def _keep_showing(self) -> None:
         while not self._over.wait(REDRAW_SECONDS):
-            self.refresh()
+            self.show()
 
 
 def _console() -> Console:
@@ -313,14 +287,14 @@ def _console() -> Console:
 
 def progress_listener(
     stream: TextIO, verbosity: Verbosity = "normal"
-) -> LiveProgress | NotebookProgress | LineProgress:
+) -> LiveProgress | LineProgress:
     """Return a live table if ``stream`` can redraw, the cell of a notebook, or else plain lines."""
     if verbosity == "quiet":
         return LineProgress(stream, verbosity)
     if is_notebook():
         return NotebookProgress()
     if can_redraw(stream, os.environ):
-        return LiveProgress(RunProgress(Console(file=stream), REDRAWS), verbosity)
+        return LiveProgress(Console(file=stream), verbosity)
     return LineProgress(stream, verbosity)
 
 

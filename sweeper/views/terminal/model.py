@@ -11,6 +11,8 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
 
 from rich.text import Text
 
@@ -29,11 +31,13 @@ from sweeper.records.events import (
     TrainingStarted,
     TrialVerified,
 )
+from sweeper.records.printing import trials_named
 from sweeper.records.results import BestTrial, Params, StudyStatus
 from sweeper.views.formats import params_text, time_text, value_text
+from sweeper.views.tables import counts_line
 
 _RESULTS = ("complete", "pruned", "failed")
-_STYLES = {"pruned": "yellow", "failed": "bold red", "interrupted": "yellow", "paused": "yellow"}
+_SHOWN = ("pruned", "failed", "running", "interrupted", "paused", "waiting")
 _MOST_NUMBERS = 6
 
 
@@ -45,7 +49,7 @@ class RunState:
         self._began = clock()
         self._lock = threading.Lock()
         self._opened: StudyOpened | ChecksOpened | None = None
-        self._status: StudyStatus | None = None
+        self._status = StudyStatus("", 0)
         self._best: BestTrial | None = None
         self._states: dict[int, str] = {}
         self._params: dict[int, Params] = {}
@@ -93,7 +97,7 @@ class RunState:
     def _lead(self, trial: BestTrial | None) -> None:
         if trial is None or math.isnan(trial.value):
             return
-        sign = -1 if self._status is not None and self._status.direction == "maximize" else 1
+        sign = -1 if self._status.direction == "maximize" else 1
         if self._best is None or sign * trial.value < sign * self._best.value:
             self._best = trial
 
@@ -108,13 +112,12 @@ class RunState:
     def brief(self) -> str:
         """Return the end of a line of the log: finished and total trials, and the best so far."""
         with self._lock:
-            match self._opened:
-                case None:
-                    return ""
-                case ChecksOpened():
-                    return f" [{self._done()}]"
-                case StudyOpened():
-                    return f" [{self._done()}{self._leader()}]"
+            if self._opened is None:
+                return ""
+            if isinstance(self._opened, ChecksOpened):
+                return f" [{self._checks(self._opened)}]"
+            now = self._now()
+            return f" [{now.finished}/{now.target} done{self._leader()}]"
 
     def lines(self, stop: str) -> Iterator[Text]:
         """Return the lines of a display: counts, the best trial, and the effect of ``stop``.
@@ -122,65 +125,47 @@ class RunState:
         ``stop`` is the user's action to stop the run; empty if it is over.
         """
         with self._lock:
-            opened = self._opened
-            seconds = time_text(self._clock() - self._began)
-            if opened is None:
-                return iter([Text(f"{self._doing} ...", style="dim")])
-            lines = [
-                Text.assemble((self.name, "bold"), "  ", *self._words(), (f"  {seconds}", "dim"))
-            ]
-            if isinstance(opened, StudyOpened):
-                left = None if self._status is None else self._status.seconds_left
-                lines[0].append(f", ~{time_text(left)} left" if left else "")
-                lines.append(self._best_line())
-                if self._doing:
-                    lines.append(Text(f"{self._doing} ...", style="dim"))
+            seconds = (f"  {time_text(self._clock() - self._began)}", "dim")
+            doing = [Text(f"{self._doing} ...", style="dim")] if self._doing else []
+            if self._opened is None:
+                return iter(doing)
+            if isinstance(self._opened, ChecksOpened):
+                counts = f"  {self._checks(self._opened)}"
+                lines = [Text.assemble((self._opened.study, "bold"), counts, seconds)]
+            else:
+                lines = [
+                    counts_line(self._now(), _SHOWN).append(*seconds),
+                    self._best_line(),
+                    *doing,
+                ]
             if stop:
                 lines += self._advice(stop)
             return iter(lines)
 
-    def _words(self) -> list[str | tuple[str, str]]:
-        counts = self._counts()
-        shown = ("pruned", "failed", "running", "interrupted", "paused", "waiting")
-        return [
-            self._done(),
-            *(
-                (f", {counts[each]} {each}", _STYLES.get(each, ""))
-                for each in shown
-                if counts[each]
-            ),
-        ]
+    def _checks(self, opened: ChecksOpened) -> str:
+        return f"{self._checked}/{opened.total} {opened.done}"
 
-    def _done(self) -> str:
-        if isinstance(self._opened, ChecksOpened):
-            return f"{self._checked}/{self._opened.total} {self._opened.done}"
-        counts = self._counts()
-        return f"{sum(counts[state] for state in _RESULTS)}/{counts['target']} done"
-
-    def _counts(self) -> Counter[str]:
-        """Count the trials by state, and the study's target."""
+    def _now(self) -> StudyStatus:
+        """Return the status with what has happened here since it was read, but no result taken back."""
         status = self._status
-        if not isinstance(self._opened, StudyOpened) or status is None:
-            return Counter()
         states: dict[int, str] = {trial.number: trial.state for trial in status.trials}
-        # What has happened here since the status was read counts, but no result is taken back.
         states |= {n: s for n, s in self._states.items() if states.get(n) not in _RESULTS}
         counts = Counter(states.values())
         counts["waiting"] = status.target - (counts.total() - counts["waiting"])
-        counts["target"] = status.target
-        return counts
+        counted: Any = {state: counts[state] for state in ("complete", *_SHOWN)}
+        return replace(status, **counted)
 
     @property
     def _is_repeated(self) -> bool:
         return isinstance(self._opened, StudyOpened) and self._opened.is_repeated
 
     def _leading_configuration(self) -> str:
-        found = () if self._status is None else self._status.configurations
-        return leader_sentence(found) or "no configuration is complete yet"
+        found = leader_sentence(self._status.configurations)
+        return found or "no configuration is complete yet"
 
     def _leader(self) -> str:
-        status, best = self._status, self._best
-        if status is None or status.objectives:
+        best = self._best
+        if self._status.objectives:
             return ""
         if self._is_repeated:
             return f", {self._leading_configuration()}"
@@ -190,8 +175,6 @@ class RunState:
 
     def _best_line(self) -> Text:
         status, best = self._status, self._best
-        if status is None:
-            return Text()
         if status.objectives:
             return Text(f"objectives: {', '.join(each.name for each in status.objectives)}", "dim")
         if self._is_repeated:
@@ -212,10 +195,9 @@ class RunState:
         resume = opened.resume_command
         if self._stopping is None:
             return [Text.assemble((f"{stop} checkpoints and stops; resume with: ", "dim"), resume)]
-        running = [str(n) for n, state in sorted(self._states.items()) if state == "running"]
-        which = f"trial{'s' * (len(running) > 1)} {', '.join(running)}"
-        if len(running) > _MOST_NUMBERS:
-            which = f"{len(running)} trials"
+        running = [n for n, state in sorted(self._states.items()) if state == "running"]
+        few = len(running) <= _MOST_NUMBERS
+        which = trials_named(running) if few else f"{len(running)} trials"
         said = f"stopping: {which} until the end of a step and a checkpoint; {stop} again kills"
         if self._stopping.at_once:
             said = f"killing {which}; resumed from the newest checkpoint"

@@ -16,7 +16,7 @@ from sweeper.records.events import (
     TrainingStarted,
 )
 from sweeper.records.results import BestTrial, StudyStatus, TrialStatus
-from sweeper.views.terminal.live import LiveProgress, RunProgress
+from sweeper.views.terminal.live import LiveProgress
 
 
 class Screen:
@@ -53,11 +53,10 @@ class Screen:
 class Watched:
     """A run that is drawn on a screen, whenever it is asked for."""
 
-    def __init__(self, columns, lines):
+    def __init__(self, columns, lines, verbosity="normal"):
         self.now = 0.0
         self.screen = Screen(columns, lines)
-        self.progress = RunProgress(self.screen.console, 0, lambda: self.now)
-        self.listener = LiveProgress(self.progress)
+        self.listener = LiveProgress(self.screen.console, verbosity, 0, lambda: self.now)
 
     def after(self, seconds, *events):
         self.now += seconds
@@ -66,7 +65,7 @@ class Watched:
 
     @property
     def shown(self):
-        self.progress.refresh()
+        self.listener.refresh()
         return self.screen.lines
 
 

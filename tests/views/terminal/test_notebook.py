@@ -64,7 +64,7 @@ def test_the_cell_shows_what_a_terminal_shows_and_how_to_go_on():
             EpochFinished(3, 4, 600, {"val_accuracy": 0.9, "loss": 0.1}, 2.0),
         ):
             progress(event)
-        progress.refresh()
+        progress.show()
         shown = text_of(cell.shown[-1])
         for part in ("digits  3/16 done, 1 pruned, 1 running", "epoch 6/10", "600/1200"):
             assert part in shown
@@ -72,7 +72,7 @@ def test_the_cell_shows_what_a_terminal_shows_and_how_to_go_on():
         assert "<b>" not in cell.shown[-1]
         assert "Interrupting the kernel checkpoints and stops" in text_of(cell.shown[-1])
         progress(RunStopping("stopping"))
-        progress.refresh()
+        progress.show()
         assert "Interrupting the kernel again kills" in text_of(cell.shown[-1])
         progress(AttemptEnded(3, 2, "interrupted"))
     assert "Interrupting" not in cell.shown[-1], "the run is over, and the cell keeps its state"
@@ -122,7 +122,7 @@ with progress_listener(sys.stderr) as progress:
             progress(event)
         for epoch in range(50):
             progress(EpochFinished(3, epoch, epoch * 120, {"val_accuracy": 0.5}, 0.1))
-        progress.refresh()
+        progress.show()
     slot = threading.Thread(target=work)
     slot.start()
     slot.join()

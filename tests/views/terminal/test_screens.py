@@ -13,7 +13,6 @@ from sweeper.records.events import (
     TrainingStarted,
     TrialVerified,
 )
-from sweeper.views.terminal.live import LiveProgress
 
 ENDS = """\
 trial 3 attempt 2 resumed at step 540 learning_rate=0.001
@@ -142,8 +141,7 @@ def test_a_verification_shows_its_own_progress():
 
 
 def test_every_epoch_and_checkpoint_is_told_above_the_table_only_where_asked_for():
-    quiet, talkative = Watched(80, 40), Watched(80, 40)
-    talkative.listener = LiveProgress(talkative.progress, "verbose")
+    quiet, talkative = Watched(80, 40), Watched(80, 40, "verbose")
     for run in (quiet, talkative):
         with run.listener:
             first_moment(run)
