@@ -23,7 +23,7 @@ import pytest
 import tensorflow as tf
 from forked_programs import PROGRAM
 
-from sweeper.train.codec import tells_its_state
+from sweeper.inspection.sorts import tells_its_state
 from sweeper.train.data import DataSource, SourceOptions
 from sweeper.train.sources.arrays import ArraySource
 from sweeper.train.sources.epochs import EpochFunctionSource

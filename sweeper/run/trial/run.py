@@ -314,7 +314,7 @@ def _began_from(
         return {}
     if loaded is not None:
         return {"warm_start": digest_now(plan.warm_start, warn)}
-    report = loop.warm_start.match()
+    report = loop.match_warm_start()
     if report is None:
         return {}
     print(report.text(), flush=True)  # noqa: T201 - the trial's log

@@ -12,11 +12,11 @@ import numpy as np
 
 from sweeper.checkpoint.format import Snapshot
 from sweeper.checkpoint.writer import BackgroundWriter
+from sweeper.inspection.sorts import tells_its_state
 from sweeper.records.results import EpochRecord
 from sweeper.spec.checkpointing import CheckpointEvery, Every
 from sweeper.spec.searching import NonFinite
 from sweeper.spec.warm_start import WarmStart
-from sweeper.train.codec import tells_its_state
 from sweeper.train.data import Data, DataSource
 from sweeper.train.sources.arrays import is_arrays
 from sweeper.train.state.state import Position

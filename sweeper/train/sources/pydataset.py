@@ -22,14 +22,8 @@ import keras
 import numpy as np
 
 from sweeper.errors import RestoreError, UncapturableError
-from sweeper.train.codec import (
-    Encoder,
-    Json,
-    Tensors,
-    decode,
-    encode_own_state,
-    tells_its_state,
-)
+from sweeper.inspection.sorts import tells_its_state
+from sweeper.train.codec import Encoder, Json, Tensors, decode, encode_own_state
 from sweeper.train.data import Batch, DataSource, SourceOptions
 from sweeper.train.sources.arrays import permutation
 from sweeper.train.sources.batches import BatchSpec, spec_of, standardize_batch

@@ -37,15 +37,8 @@ import keras
 import tensorflow as tf
 
 from sweeper.errors import RestoreError, UncapturableError
-from sweeper.train.codec import (
-    Decoder,
-    Encoder,
-    Json,
-    Tensors,
-    UnplaceableError,
-    encode_own_state,
-    tells_its_state,
-)
+from sweeper.inspection.sorts import tells_its_state
+from sweeper.train.codec import Decoder, Encoder, Json, Tensors, UnplaceableError, encode_own_state
 from sweeper.train.component import Component
 from sweeper.train.userstate.built_ins import LEFT_OUT, REFUSED
 

@@ -13,16 +13,8 @@ from typing import Any
 import numpy as np
 
 from sweeper.errors import UncapturableError
-from sweeper.inspection.sorts import class_name, framework_variables
-from sweeper.train.codec import (
-    Decoder,
-    Encoder,
-    Json,
-    Tensors,
-    UnplaceableError,
-    encode_own_state,
-    tells_its_state,
-)
+from sweeper.inspection.sorts import class_name, framework_variables, tells_its_state
+from sweeper.train.codec import Decoder, Encoder, Json, Tensors, UnplaceableError, encode_own_state
 from sweeper.train.component import Component
 
 

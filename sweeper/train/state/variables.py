@@ -28,9 +28,9 @@ from sweeper.inspection.sorts import (
     is_variable,
 )
 from sweeper.inspection.walk import Edge, ObjectPath
-from sweeper.train.codec import Json, Tensors, assign_replicas, held_tensors, hold_replicas
-from sweeper.train.codec.form import form_of
+from sweeper.train.codec import Json, Tensors, form_of
 from sweeper.train.component import Component
+from sweeper.train.replica_values import assign_replicas, held_tensors, hold_replicas
 from sweeper.train.step import TrainingStep
 
 

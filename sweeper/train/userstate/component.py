@@ -21,8 +21,7 @@ from sweeper.errors import RestoreError, UncapturableError
 from sweeper.inspection.code import closure_of, globals_of, names_in
 from sweeper.inspection.sorts import class_name, fields_of, framework_variables, is_users_module
 from sweeper.inspection.walk import MOST, ObjectPath
-from sweeper.train.codec import Json, NotPlainError, Tensors, UnplaceableError
-from sweeper.train.codec.form import MISSING, same
+from sweeper.train.codec import MISSING, Json, NotPlainError, Tensors, UnplaceableError, same
 from sweeper.train.component import Component
 from sweeper.train.randomness.generators import global_seed_generator
 from sweeper.train.userstate.codec import UserDecoder, UserEncoder

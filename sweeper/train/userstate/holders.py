@@ -14,7 +14,7 @@ from operator import is_
 from typing import Any, ClassVar
 
 from sweeper.inspection.sorts import delete_field, fields_of, list_in_wrapper, set_field
-from sweeper.train.codec.form import MISSING, UnplaceableError, base_of, same
+from sweeper.train.codec import MISSING, UnplaceableError, base_of, same
 
 Contents = tuple[list[Any], list[Any]]
 """Keys and values, in order."""

@@ -20,8 +20,7 @@ import xxhash
 from sweeper.checkpoint.format import relocated
 from sweeper.inspection.sorts import class_name
 from sweeper.inspection.walk import ObjectPath
-from sweeper.train.codec import Json, NotPlainError, Tensors, encode
-from sweeper.train.codec.form import is_plain
+from sweeper.train.codec import Json, NotPlainError, Tensors, encode, is_plain
 from sweeper.train.userstate.codec import path_in
 from sweeper.train.userstate.holders import KEYED, NAMED, Holder, SetItems, Structure
 from sweeper.train.userstate.values import Value

@@ -9,7 +9,7 @@ from typing import Any
 
 from sweeper.inspection.sorts import Sort, sort_of
 from sweeper.inspection.walk import MOST, ObjectPath, cached_values
-from sweeper.train.codec.form import UnplaceableError
+from sweeper.train.codec import UnplaceableError
 from sweeper.train.userstate.values import Cache
 from sweeper.train.userstate.walk import Walk
 

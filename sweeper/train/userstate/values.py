@@ -18,18 +18,16 @@ from sweeper.train.codec import (
     Json,
     NotPlainError,
     Tensors,
-    assign_replicas,
     decode,
     digest_of,
     encode,
-    hold_replicas,
+    form_of,
     put_array,
-    replicas_of,
+    set_state_of_generator,
+    state_of_generator,
     take_array,
 )
-from sweeper.train.codec.decoder import set_state_of_generator
-from sweeper.train.codec.encoder import state_of_generator
-from sweeper.train.codec.form import form_of
+from sweeper.train.replica_values import assign_replicas, hold_replicas, replicas_of
 from sweeper.train.userstate.holders import Holder
 
 SMALL = 1 << 16

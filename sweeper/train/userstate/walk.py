@@ -50,8 +50,7 @@ from sweeper.inspection.walk import (
     variables_used,
     walk,
 )
-from sweeper.train.codec.encoder import owner_of, seeds_of
-from sweeper.train.codec.form import is_plain
+from sweeper.train.codec import is_plain, owner_of, seeds_of
 from sweeper.train.userstate.built_ins import HANDLES
 from sweeper.train.userstate.holders import (
     Attributes,
@@ -370,7 +369,8 @@ def _container(sort: Sort, kind: type, exact: tuple[type, ...]) -> Treat:
         if isinstance(obj, tuple | frozenset | types.MappingProxyType):
             return Treatment(None, edges)
         of_keras = module_of(type(obj)).partition(".")[0] == "keras"
-        if type(obj) not in exact and getattr(obj, "__dict__", None) is not None and not of_keras:
+        # A `defaultdict` has its factory in a slot.
+        if type(obj) not in exact and may_have_fields(type(obj)) and not of_keras:
             edges.append(Edge(path.noted("the attributes"), OwnAttributes(obj)))
             edges += users_classes(type(obj))
         return Treatment(kind(obj, path.text), edges)

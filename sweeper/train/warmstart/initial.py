@@ -7,20 +7,18 @@ mismatches. Values are copied into the existing variables.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import keras
 
 from sweeper.checkpoint.tensors import Array
 from sweeper.errors import CheckpointError, WarmStartError
 from sweeper.spec.warm_start import Mismatch, MismatchKind, WarmStart, WarmStartReport
+from sweeper.train.warmstart.files import Match, StoredWeights, read_weights
 from sweeper.train.warmstart.source import locate, variables_of
-
-if TYPE_CHECKING:
-    from sweeper.train.warmstart.files import Match, StoredWeights
 
 _MOST_NAMES = 3
 _REPEATED = re.compile(r"(_\d+)?(#\d+)?$")
@@ -47,8 +45,6 @@ def match_warm_start(options: WarmStart, model: keras.Model) -> WarmValues:
             or of an unknown format; or it does not fit.
         CheckpointError: The file cannot be read, or was changed since the study was created.
     """
-    from sweeper.train.warmstart.files import read_weights
-
     _check_built(model)
     located = locate(options)
     digest = located.digest()
@@ -89,7 +85,7 @@ def match_warm_start(options: WarmStart, model: keras.Model) -> WarmValues:
     return WarmValues(report, tuple((match.variable, value) for match, value in fitting))
 
 
-Compared = tuple[list[tuple["Match", Array]], list[Mismatch]]
+Compared = tuple[list[tuple[Match, Array]], list[Mismatch]]
 """The variables that fit, with their values, and the mismatches."""
 
 
@@ -121,8 +117,6 @@ def _form(value: Array) -> str:
 
 def _compare_optimizer(model: keras.Model, stored: StoredWeights, path: str) -> Compared:
     """Compare the optimizer's variables, by their order, without its learning rate."""
-    from sweeper.train.warmstart.files import Match
-
     optimizer = getattr(model, "optimizer", None)
     if optimizer is None or not optimizer.built:
         msg = (
@@ -171,34 +165,3 @@ def _check_built(model: keras.Model) -> None:
             "on a batch"
         )
         raise WarmStartError(msg)
-
-
-class WarmInitialState:
-    """Warm start of one training.
-
-    Args:
-        options: The warm start; None for the factory's values.
-        model: The model, with all variables of the training when `match` is called.
-        notice: Called with a summary of the report.
-    """
-
-    def __init__(
-        self, options: WarmStart | None, model: keras.Model, notice: Callable[[str], None]
-    ) -> None:
-        self._options = options
-        self._model = model
-        self._notice = notice
-        self._values: WarmValues | None = None
-
-    def match(self) -> WarmStartReport | None:
-        """Find the values, and return the report; None without a warm start. See `match_warm_start`."""
-        if self._options is not None and self._values is None:
-            self._values = match_warm_start(self._options, self._model)
-            self._notice(self._values.report.summary())
-        return None if self._values is None else self._values.report
-
-    def apply(self) -> None:
-        """Copy the values into the model's variables."""
-        if self.match() and self._values is not None:
-            self._values.assign()
-            self._values = None

@@ -15,7 +15,7 @@ import numpy as np
 import tensorflow as tf
 
 from sweeper.inspection.sorts import class_name, framework_variables
-from sweeper.train.codec.form import NotPlainError, Tensors
+from sweeper.train.codec import NotPlainError, Tensors
 
 
 def replicas_of(variable: Any) -> tuple[Any, ...]:
