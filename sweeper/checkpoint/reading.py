@@ -52,7 +52,7 @@ def list_checkpoints(directory: Location) -> tuple[Location, ...]:
         CheckpointError: It cannot be read. For a directory, ``__cause__`` is an `OSError`.
     """
     if isinstance(directory, RemotePath):
-        from sweeper.checkpoint.remote_listing import list_remote
+        from sweeper.checkpoint.remote_objects import list_remote
 
         return list_remote(directory)
     try:
@@ -301,7 +301,7 @@ def _is_of(path: Location, found: Origin | None, expected: Origin) -> bool:
 def _set_aside(path: Location) -> str:
     """Rename the damaged checkpoint, and return a sentence with its new name."""
     if isinstance(path, RemotePath):
-        from sweeper.checkpoint.remote_listing import set_aside_remote
+        from sweeper.checkpoint.remote_objects import set_aside_remote
 
         return set_aside_remote(path)
     try:

@@ -42,8 +42,7 @@ from sweeper.checkpoint.format import (
 )
 from sweeper.checkpoint.identity import CheckpointName, Origin, unfinished_name
 from sweeper.checkpoint.operations import FileOperations
-from sweeper.checkpoint.remote_listing import list_remote
-from sweeper.checkpoint.remote_objects import advice_on_store, objects_at
+from sweeper.checkpoint.remote_objects import advice_on_store, list_remote, objects_at
 from sweeper.checkpoint.store import CheckpointStore
 from sweeper.errors import CheckpointError
 from sweeper.spec.checkpointing import KeptCheckpoint

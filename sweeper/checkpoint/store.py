@@ -121,7 +121,7 @@ class CheckpointStore:
             CheckpointError: ``path`` does not have the name of a checkpoint, or cannot be removed.
         """
         if isinstance(path, RemotePath):
-            from sweeper.checkpoint.remote_listing import delete_remote
+            from sweeper.checkpoint.remote_objects import delete_remote
 
             delete_remote(path)
             return
@@ -245,7 +245,7 @@ def sweep_leftovers(directory: Location, *, abandoned: bool = False) -> tuple[Lo
         CheckpointError: A path cannot be removed.
     """
     if isinstance(directory, RemotePath):
-        from sweeper.checkpoint.remote_listing import sweep_remote
+        from sweeper.checkpoint.remote_objects import sweep_remote
 
         return sweep_remote(directory)
     operations = FileOperations()

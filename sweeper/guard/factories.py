@@ -14,8 +14,7 @@ import keras
 
 from sweeper.definition.trial import Trial
 from sweeper.errors import DataError, FactoryError
-from sweeper.guard.guard import Guard, What
-from sweeper.guard.owned import name_of
+from sweeper.guard.guard import Guard, What, name_of
 from sweeper.train.data import Data
 from sweeper.train.randomness.fresh_entropy import FreshEntropy
 from sweeper.train.randomness.seeds import TrialSeeds, seed_everything

@@ -25,14 +25,11 @@ def replicas_of(variable: Any) -> tuple[Any, ...]:
 
 
 def hold_replicas(variable: Any, key: str, tensors: Tensors) -> tuple[str, ...]:
-    """Put the value of each replica into ``tensors``, the first one's under ``key``.
+    """Put the value of each replica into ``tensors``, the first one's under ``key``; see `Snapshot.repeated`.
 
     A tensor shares its variable's buffer. TensorFlow copies a shared buffer before it writes to it,
-    so later writes do not change the tensor, and no copy is made here.
-
-    Returns:
-        The names of tensors that need not be written if they equal the one under ``key``. Empty for
-        a variable whose readers get a sum or a mean, because the number of replicas must be known.
+    so later writes do not change the tensor, and no copy is made here. Of a variable whose readers get a
+    sum or a mean, the number of replicas must be known, so no tensor counts as repeated.
     """
     held = {_key(key, i): v.read_value() for i, v in enumerate(replicas_of(variable))}
     tensors.update(held)
@@ -42,13 +39,7 @@ def hold_replicas(variable: Any, key: str, tensors: Tensors) -> tuple[str, ...]:
 
 
 def refuse_replicated(value: object, path: str) -> None:
-    """Refuse an object made during training that has a variable with a value on each replica.
-
-    A resumed process could create such a variable only under the strategy.
-
-    Raises:
-        NotPlainError: ``value`` is such an object; ``path`` is its path.
-    """
+    """Refuse an object made during training whose variables a resumed process could create only under the strategy."""
     if any(len(replicas_of(variable)) > 1 for variable in framework_variables(value) or ()):
         reason = f"a {class_name(type(value))} with a value on each replica, made during training"
         raise NotPlainError(path, value, f"{reason}; make it in the factory")

@@ -19,7 +19,7 @@ from trainings import Watcher, digits, one_layer, plan, train, unvalidated
 import sweeper
 from sweeper.checkpoint.reading import load_newest
 from sweeper.errors import RestoreError, UncapturableError
-from sweeper.train.userstate.built_ins import HANDLES
+from sweeper.train.userstate.walk import HANDLES
 
 
 def light(make, epochs=2):

@@ -149,14 +149,10 @@ def check_rung(objective: str, last: EpochRecord) -> None:
 
 
 class Reported:
-    """Metrics that the epochs of one training report.
+    """Metrics that the epochs of one training report; each objective must be reported as one number.
 
-    Args:
-        objectives: Names of the objectives, each of which must be reported as one number.
-        epochs: Total number of epochs, for errors.
-        notice: Called with metrics that are too large to be stored by component, and with the first
-            loss or objective that is NaN or infinite.
-        nonfinite: Whether such a loss or objective ends the training.
+    ``notice`` is called with metrics that are too large to be stored by component, and with the first
+    loss or objective that is NaN or infinite, unless that ends the training.
     """
 
     def __init__(

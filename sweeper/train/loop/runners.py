@@ -45,13 +45,8 @@ StepFunction = Callable[[Any], Logs]
 class GraphStep:
     """The step for one batch: a graph function, or a Python function for an eager model.
 
-    ``batch_of`` returns the batch for the function's arguments.
-
-    Attributes:
-        log_shapes: Shapes of the step's logs; see `Runner.log_shapes`.
-        zeros: Initial values for a loop of steps, in the form of the logs.
-        invariants: Shapes of the logs that hold for all steps; None for a size that varies.
-        replicas: The step on all replicas of the model's strategy.
+    ``batch_of`` returns the batch for the function's arguments. For a loop of steps, ``zeros`` are the logs'
+    initial values, and ``invariants`` their shapes in all steps.
     """
 
     def __init__(

@@ -40,7 +40,25 @@ from sweeper.errors import RestoreError, UncapturableError
 from sweeper.inspection.sorts import tells_its_state
 from sweeper.train.codec import Decoder, Encoder, Json, Tensors, UnplaceableError, encode_own_state
 from sweeper.train.component import Component
-from sweeper.train.userstate.built_ins import LEFT_OUT, REFUSED
+
+LEFT_OUT: Mapping[type[keras.callbacks.Callback], str] = {
+    keras.callbacks.BackupAndRestore: (
+        "sweeper checkpoints and resumes every training; its backup_dir is neither read nor written"
+    ),
+}
+"""Keras's own callbacks that are left out of the training, with reasons; subclasses are refused."""
+
+REFUSED: Mapping[type[keras.callbacks.Callback], str] = (
+    {
+        keras.callbacks.OrbaxCheckpoint: (
+            "its background writes cannot be resumed exactly; leave it out, because sweeper "
+            "checkpoints every trial, or use ModelCheckpoint"
+        ),
+    }
+    if hasattr(keras.callbacks, "OrbaxCheckpoint")  # not before Keras 3.14
+    else {}
+)
+"""Keras's own callbacks that cannot be used, with reasons."""
 
 
 def size_of(logger: keras.callbacks.CSVLogger) -> int:

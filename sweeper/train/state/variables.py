@@ -22,10 +22,13 @@ from sweeper.errors import RestoreError
 from sweeper.inspection import keras_names
 from sweeper.inspection import walk as objects
 from sweeper.inspection.sorts import (
+    OF_KERAS,
+    Sort,
     fields_of,
     framework_variables,
     is_plain_object,
     is_variable,
+    sort_of,
 )
 from sweeper.inspection.walk import Edge, ObjectPath
 from sweeper.train.codec import Json, Tensors, form_of
@@ -153,14 +156,9 @@ class Found:
 
 @dataclass(frozen=True)
 class Reached:
-    """Result of one walk.
+    """Result of one walk: variables by the component that captures them, and all optimizers, the model's first.
 
-    Attributes:
-        own_optimizer: Variables of the model's own optimizer.
-        optimizers: Every optimizer; the model's own first.
-        other_optimizers: Variables of every other optimizer, in order.
-        loose: All other variables: of generators, of metrics, and of untracked parts.
-        covered: Ids of all variables that the components of the model capture.
+    ``loose`` are variables of generators, of metrics, and of untracked parts; ``covered`` are the ids of all.
     """
 
     own_optimizer: list[Any]
@@ -248,17 +246,11 @@ def _parts(value: Any, path: ObjectPath) -> Iterator[Edge]:
             yield Edge(path.attribute("optimizer"), value.optimizer)
 
 
+_OPENED = OF_KERAS - {Sort.CALLBACK, Sort.DATASET}
+
+
 def _is_opened(value: Any) -> bool:
-    if isinstance(
-        value,
-        keras.layers.Layer
-        | keras.optimizers.Optimizer
-        | keras.metrics.Metric
-        | keras.losses.Loss
-        | keras.initializers.Initializer
-        | keras.optimizers.schedules.LearningRateSchedule
-        | TrainingStep,
-    ):
+    if sort_of(value) in _OPENED or isinstance(value, TrainingStep):
         return True
     return not is_variable(value) and is_plain_object(value) and not isinstance(value, type)
 

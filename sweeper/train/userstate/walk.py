@@ -17,7 +17,8 @@ import subprocess
 import threading
 import types
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -46,12 +47,12 @@ from sweeper.inspection.walk import (
     UsedVariable,
     assigned_by_keras,
     assigned_by_user,
+    cached_values,
     edges_of,
     variables_used,
     walk,
 )
-from sweeper.train.codec import is_plain, owner_of, seeds_of
-from sweeper.train.userstate.built_ins import HANDLES
+from sweeper.train.codec import UnplaceableError, is_plain, owner_of, seeds_of
 from sweeper.train.userstate.holders import (
     Attributes,
     Cell,
@@ -291,6 +292,23 @@ def _foreign(obj: Any, path: ObjectPath) -> Treatment:
     # The pickle of an object with attributes would include them, and they are captured separately.
     holder = None if edges else Uncaptured(obj, path.text, opaque(obj))
     return Treatment(holder, tuple(edges))
+
+
+HANDLES: Mapping[type[keras.callbacks.Callback], tuple[str, ...]] = {
+    keras.callbacks.History: ("history", "epoch"),
+    keras.callbacks.ProgbarLogger: ("progbar", "seen", "target"),
+    keras.callbacks.CSVLogger: ("csv_file", "writer", "append", "append_header"),
+    keras.callbacks.TensorBoard: (
+        "_batch_trace_context",
+        "_is_tracing",
+        "_prev_summary_state",
+        "_profiler_started",
+        "_should_write_train_graph",
+        "_summary_module",
+        "_writers",
+    ),
+}
+"""Attributes of Keras's own callbacks that are no state: open files and the like, which ``on_train_begin`` makes."""
 
 
 def _keras_object(sort: Sort) -> Treat:
@@ -537,3 +555,60 @@ class Watch:
     def changed(self) -> list[str]:
         """Return the paths of changed objects."""
         return [holder.path for holder in self._walk.holders if holder.changed()]
+
+
+_GUARDED = frozenset({Sort.CALLBACK, Sort.LAYER, Sort.MODEL, Sort.OPTIMIZER})
+"""Sorts of results that the guard refuses to the next trial, which would otherwise be hidden from it."""
+
+
+@contextmanager
+def changes_undone(
+    factories: Iterable[tuple[str, Callable[..., Any]]], notice: Callable[[str], None]
+) -> Iterator[None]:
+    """Context manager for a trial that restores at its end what the factories' code reached at its beginning.
+
+    That is everything of the study's modules, classes and closures, and the environment. A cache of
+    `functools` that was empty is cleared, because training may have changed the results in it, unless
+    the guard refuses them.
+
+    Args:
+        factories: The study's factories, each with its name.
+        notice: Called with a notice about objects that cannot be restored.
+    """
+    walk = Walk(frozenset(), frozenset())
+    walk.visit([(ObjectPath(name), factory) for name, factory in factories])
+    walk.visit([(ObjectPath("os.environ"), os.environ)])
+    walk.begin()
+    caches = [holder for holder in walk.holders if isinstance(holder, Cache)]
+    filled = {id(cache) for cache in caches if cache.obj.cache_info().currsize}
+    try:
+        yield
+    finally:
+        left = list(_not_restored(walk, filled))
+        if walk.cut:
+            left.append(f"objects beyond the first {MOST:,} that the study's code reaches")
+        if left:
+            notice(
+                f"this trial may have changed {', '.join(left)}, which cannot be restored, so later trials of "
+                "this process begin with the change; run the study without isolation='inline'"
+            )
+
+
+def _not_restored(walk: Walk, filled: Container[int]) -> Iterable[str]:
+    """Restore what has changed, and yield the paths of what cannot be; ``filled`` are caches that had results."""
+    for holder in walk.holders:
+        if not holder.changed():
+            continue
+        if isinstance(holder, Cache):
+            if id(holder) in filled:
+                yield holder.path
+            elif _GUARDED.isdisjoint(map(sort_of, cached_values(holder.obj))):
+                holder.obj.cache_clear()
+            continue
+        try:
+            holder.reset()
+        except UnplaceableError:
+            yield holder.path
+        else:
+            if holder.changed():
+                yield holder.path
