@@ -146,18 +146,9 @@ def read_kept(
     *,
     origin: Origin | None = None,
 ) -> tuple[KeptCheckpoint, ...]:
-    """Return the data that retention needs of every checkpoint, from the manifests alone.
+    """Return the data that retention needs of every checkpoint, from the manifests alone; see `load_newest`.
 
     A checkpoint whose manifest does not verify has ``good=False``.
-
-    Args:
-        directories: Checkpoint directories of the attempts.
-        known: Announced checkpoints, which are read by name even if a listing does not show them.
-        origin: Required origin; None to accept any.
-
-    Raises:
-        ForeignCheckpointError: A checkpoint belongs to another study.
-        CheckpointError: A disk or an object store cannot be read.
     """
     kept: list[KeptCheckpoint] = []
     listed = [path for directory in directories for path in _listed(directory, lambda _: None)]

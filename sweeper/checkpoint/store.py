@@ -233,16 +233,9 @@ class CheckpointStore:
 def sweep_leftovers(directory: Location, *, abandoned: bool = False) -> tuple[Location, ...]:
     """Remove the unfinished work of ended processes in an attempt's ``directory``; return the removed paths.
 
-    In an object store, the writers are unknown, so the attempt must have ended.
-
-    Args:
-        directory: Directory of an attempt's checkpoints.
-        abandoned: Whether no attempt writes there any more, for example because its lease has
-            expired. Then unfinished work of other hosts is removed, too, whose processes cannot be
-            checked. Work of a process that runs on this host is never removed.
-
-    Raises:
-        CheckpointError: A path cannot be removed.
+    In an object store, the writers are unknown, so the attempt must have ended. If no attempt writes there any
+    more (``abandoned``, because its lease has expired), unfinished work of other hosts is removed, too, whose
+    processes cannot be checked. Work of a process that runs on this host is never removed.
     """
     if isinstance(directory, RemotePath):
         from sweeper.checkpoint.remote_objects import sweep_remote

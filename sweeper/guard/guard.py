@@ -181,11 +181,8 @@ class Earlier:
 class Guard:
     """Guard of one trial, as a context manager around its factories.
 
-    Args:
-        trial: The trial's number.
-        warn: Called with warnings about objects that are allowed.
-        earlier: Objects of earlier trials of this process; None in a trial's own process.
-        factories: The study's factories, for names of the objects that they refer to.
+    ``earlier`` are objects of earlier trials of this process, None in a trial's own. The study's ``factories``
+    serve to name the objects that they refer to; ``warn`` is called about objects that are allowed.
     """
 
     def __init__(

@@ -45,16 +45,7 @@ _built = Earlier(inline=False)
 
 @dataclass
 class ModelBuilder:
-    """Builder of one trial's model, any number of times.
-
-    Args:
-        definition: Definition of the study.
-        number: Number of the trial.
-        seeds: Seeds of the trial.
-        directory: `Trial.directory`.
-        ask: Returns the trial's parameters.
-        notice: Called with notices of the guard and the data.
-    """
+    """Builder of one trial's model, any number of times; ``ask`` returns the trial's parameters."""
 
     definition: StudyDefinition
     number: int

@@ -56,13 +56,7 @@ TAG = "!"
 
 
 class NotPlainError(Exception):
-    """A value at ``path`` that cannot be encoded.
-
-    Args:
-        path, value: The value and its path.
-        reason: What it is; by default the name of its class.
-        advice: What to use instead.
-    """
+    """A value at ``path`` that cannot be encoded: what it is (by default its class), and what to use instead."""
 
     def __init__(self, path: str, value: object, reason: str = "", advice: str = "") -> None:
         what = reason or f"a {class_name(type(value))}"

@@ -19,8 +19,8 @@ from sweeper.spec.searching import NonFinite
 from sweeper.spec.warm_start import WarmStart
 from sweeper.train.data import Data, DataSource
 from sweeper.train.sources.arrays import is_arrays
+from sweeper.train.state.callbacks import has_own_state
 from sweeper.train.state.state import Position
-from sweeper.train.state.tracked import has_own_state
 from sweeper.train.step import TrainingStep
 from sweeper.train.userstate import Roots
 

@@ -33,7 +33,6 @@ from sweeper.train.loop.logs import log_shapes, to_python
 from sweeper.train.randomness.tracing import refuse_hidden_randomness
 from sweeper.train.replicas import ReplicatedStep
 from sweeper.train.sources.arrays import ArraySource, is_ragged
-from sweeper.train.sources.batches import BatchSpec
 from sweeper.train.sources.runner import Logs, Reader, Runner, Shapes
 from sweeper.train.sources.tfdata import TfDataSource, ops
 from sweeper.train.step_callbacks import StepCallback
@@ -270,23 +269,7 @@ class IndexRunner(Runner):
         return self._order[1]
 
 
-class _ReadingRunner(Runner):
-    """Base of the runners that read batches of the form ``spec``."""
-
-    one: GraphStep
-
-    def __init__(self, reader: Reader, one: GraphStep, spec: BatchSpec) -> None:
-        super().__init__(reader, one)
-        self._spec = spec
-
-    def example(self) -> Any:
-        return self._spec.example()
-
-    def building_batch(self) -> Any:
-        return self._spec.zeros()
-
-
-class BatchRunner(_ReadingRunner):
+class BatchRunner(Runner):
     """Runner over batches from Python code, with one graph call for each batch."""
 
     _call: Any = None
@@ -308,7 +291,7 @@ class BatchRunner(_ReadingRunner):
         return end - begin, logs
 
 
-class DatasetRunner(_ReadingRunner):
+class DatasetRunner(Runner):
     """Runner over a ``tf.data`` iterator, from which the graph draws."""
 
     _block: Any = None

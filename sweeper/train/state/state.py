@@ -26,10 +26,9 @@ from sweeper.train.randomness.generators import (
 )
 from sweeper.train.randomness.hidden_state import HiddenState
 from sweeper.train.sources.runner import Runner
-from sweeper.train.state.callbacks import CallbackStates
+from sweeper.train.state.callbacks import CallbackStates, Tracked
 from sweeper.train.state.data_position import DataPosition, Reopening
 from sweeper.train.state.fixed_parts import FixedParts, KerasSettings
-from sweeper.train.state.tracked import Tracked
 from sweeper.train.state.variables import Reach, Variables
 from sweeper.train.userstate import Roots, UserState
 

@@ -42,13 +42,7 @@ _EXEMPT = "; an object that only writes output, such as a log, is exempted by tr
 
 
 class UserState(Component):
-    """Component of the state of the user's objects.
-
-    Args:
-        roots: Roots of the walk.
-        covered: Returns the ids of the variables that other components capture.
-        notice: Called if the walk reaches its maximum number of objects.
-    """
+    """Component of the state of the user's objects, without the ``covered`` variables of other components."""
 
     name = "user_state"
 

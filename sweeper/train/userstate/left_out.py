@@ -33,13 +33,7 @@ _MOST_ELEMENTS = 64
 
 
 class LeftOut:
-    """Attributes of callbacks with their own ``get_state``.
-
-    Args:
-        walk: The walk of all other objects, which does not enter these callbacks.
-        roots: Roots of that walk.
-        covered: Returns the ids of the variables that other components capture.
-    """
+    """Attributes of callbacks with their own ``get_state``, which the ``walk`` from ``roots`` does not enter."""
 
     def __init__(self, walk: Walk, roots: Roots, covered: Callable[[], frozenset[int]]) -> None:
         own = [walk.nodes.get(id(callback)) for callback in roots.keeping_own_state()]

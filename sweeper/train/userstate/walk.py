@@ -474,10 +474,7 @@ class Walk:
     ) -> set[int]:
         """Walk from ``roots``; return the ids of all objects that they lead to, new or not.
 
-        Args:
-            roots: Paths and objects to start from.
-            used: Receives the module variables that reached code uses: the id of the module's holder,
-                and the variable's name.
+        ``used`` receives each module variable that reached code uses: the id of the module's holder, and a name.
         """
         seen: set[int] = set()
 
@@ -569,11 +566,7 @@ def changes_undone(
 
     That is everything of the study's modules, classes and closures, and the environment. A cache of
     `functools` that was empty is cleared, because training may have changed the results in it, unless
-    the guard refuses them.
-
-    Args:
-        factories: The study's factories, each with its name.
-        notice: Called with a notice about objects that cannot be restored.
+    the guard refuses them. ``notice`` is called about objects that cannot be restored.
     """
     walk = Walk(frozenset(), frozenset())
     walk.visit([(ObjectPath(name), factory) for name, factory in factories])
