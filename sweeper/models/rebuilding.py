@@ -24,12 +24,12 @@ from sweeper.errors import DataError, RestoreError
 from sweeper.guard.factories import build_model, build_step
 from sweeper.guard.guard import Earlier, Guard
 from sweeper.spec.space import CategoricalChoice, Distribution
+from sweeper.train.codec import as_one
 from sweeper.train.data import Data, DataSource
 from sweeper.train.loop.building import create_variables_of_training
 from sweeper.train.randomness.fresh_entropy import FreshEntropy
 from sweeper.train.randomness.generators import RecordedState, process_generators
 from sweeper.train.randomness.seeds import TrialSeeds, seed_everything
-from sweeper.train.replica_values import as_one
 from sweeper.train.sources.opening import open_sources
 from sweeper.train.state.variables import load_variables
 from sweeper.train.step import TrainingStep

@@ -22,8 +22,8 @@ import keras
 import tensorflow as tf
 
 from sweeper.errors import DataError, FactoryError, UncapturableError
+from sweeper.train.codec import replicas_of
 from sweeper.train.randomness.generators import global_seed_generator
-from sweeper.train.replica_values import replicas_of
 from sweeper.train.step import TrainingStep, own_methods
 
 _MARK = "sweeper: samples in this batch:"

@@ -3,7 +3,7 @@
 import numpy as np
 import tensorflow as tf
 
-from sweeper.train.replica_values import replicas_of
+from sweeper.train.codec import replicas_of
 
 
 def two_replicas(**options):

@@ -26,7 +26,7 @@ from sweeper import Data
 from sweeper.checkpoint.reading import load_newest, read_manifest
 from sweeper.errors import RestoreError, UncapturableError
 from sweeper.models.rebuilding import check_loaded
-from sweeper.train.replica_values import hold_replicas, replicas_of
+from sweeper.train.codec import hold_replicas, replicas_of
 from sweeper.train.state.variables import load_variables
 
 

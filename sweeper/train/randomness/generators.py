@@ -18,10 +18,16 @@ from tensorflow.python.eager import context
 from tensorflow.python.ops import stateful_random_ops
 
 from sweeper.errors import UncapturableError
-from sweeper.train.codec import Json, Tensors
+from sweeper.train.codec import (
+    Json,
+    Tensors,
+    assign_replicas,
+    held_tensors,
+    hold_replicas,
+    replicas_of,
+)
 from sweeper.train.component import Component
 from sweeper.train.randomness.tracing import Trace, TracedFunctions
-from sweeper.train.replica_values import assign_replicas, held_tensors, hold_replicas, replicas_of
 
 
 class GlobalSeedGenerator(Component):

@@ -31,9 +31,8 @@ from sweeper.inspection.sorts import (
     sort_of,
 )
 from sweeper.inspection.walk import Edge, ObjectPath
-from sweeper.train.codec import Json, Tensors, form_of
+from sweeper.train.codec import Json, Tensors, assign_replicas, form_of, held_tensors, hold_replicas
 from sweeper.train.component import Component
-from sweeper.train.replica_values import assign_replicas, held_tensors, hold_replicas
 from sweeper.train.step import TrainingStep
 
 

@@ -31,12 +31,12 @@ from sweeper.train.codec import (
     Tensors,
     UnplaceableError,
     owner_of,
+    refuse_replicated,
+    replicas_of,
     same,
 )
-from sweeper.train.replica_values import refuse_replicated, replicas_of
-from sweeper.train.userstate.holders import KEYED, NAMED, Holder, Structure
+from sweeper.train.userstate.holders import KEYED, NAMED, Holder, Structure, Value
 from sweeper.train.userstate.refused import is_of_tqdm, is_output, kind_of
-from sweeper.train.userstate.values import Value
 from sweeper.train.userstate.walk import Node
 
 _FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType, np.ufunc)

@@ -25,9 +25,16 @@ from sweeper.train.codec import MISSING, Json, NotPlainError, Tensors, Unplaceab
 from sweeper.train.component import Component
 from sweeper.train.randomness.generators import global_seed_generator
 from sweeper.train.userstate.codec import UserDecoder, UserEncoder
-from sweeper.train.userstate.holders import NAMED, Holder, MappingVariables, Structure
+from sweeper.train.userstate.holders import (
+    NAMED,
+    Cache,
+    Holder,
+    MappingVariables,
+    Structure,
+    Value,
+    Variable,
+)
 from sweeper.train.userstate.left_out import LeftOut
-from sweeper.train.userstate.values import Cache, Value, Variable
 from sweeper.train.userstate.walk import Node, Roots, Walk
 
 _OF_KERAS = (keras.layers.Layer, keras.optimizers.Optimizer)

@@ -22,8 +22,7 @@ from sweeper.inspection.sorts import class_name
 from sweeper.inspection.walk import ObjectPath
 from sweeper.train.codec import Json, NotPlainError, Tensors, encode, is_plain
 from sweeper.train.userstate.codec import path_in
-from sweeper.train.userstate.holders import KEYED, NAMED, Holder, SetItems, Structure
-from sweeper.train.userstate.values import Value
+from sweeper.train.userstate.holders import KEYED, NAMED, Holder, SetItems, Structure, Value
 from sweeper.train.userstate.walk import Roots, Walk
 
 _ATTRIBUTE = re.compile(r": attribute '(\w+)'$")

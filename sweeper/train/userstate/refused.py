@@ -39,7 +39,7 @@ from sweeper.train.codec import (
     is_plain,
     same,
 )
-from sweeper.train.userstate.values import Value
+from sweeper.train.userstate.holders import Value
 
 _IMMUTABLE = 1 << 8
 _MOST_PICKLED = 4 << 20

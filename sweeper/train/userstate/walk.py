@@ -54,14 +54,18 @@ from sweeper.inspection.walk import (
 )
 from sweeper.train.codec import UnplaceableError, is_plain, owner_of, seeds_of
 from sweeper.train.userstate.holders import (
+    Array,
     Attributes,
+    Cache,
     Cell,
     ClassAttributes,
     DictItems,
+    Generator,
     Holder,
     ListItems,
     MappingVariables,
     SetItems,
+    Variable,
 )
 from sweeper.train.userstate.refused import (
     BUFFER,
@@ -73,7 +77,6 @@ from sweeper.train.userstate.refused import (
     kind_of,
     opaque,
 )
-from sweeper.train.userstate.values import Array, Cache, Generator, Variable
 
 
 @dataclass(frozen=True)
