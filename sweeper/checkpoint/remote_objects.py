@@ -87,11 +87,7 @@ class ObjectStore:
     """Objects of one protocol.
 
     Methods raise `FileNotFoundError` for a missing object, and `OSError` for faults that are not
-    temporary or last longer than ``patience``.
-
-    Args:
-        protocol: See `RemotePath.protocol`.
-        patience: Seconds for which an operation is retried after temporary faults; 0 for no retry.
+    temporary or last longer than ``patience`` seconds.
     """
 
     def __init__(self, protocol: str, *, patience: float = _PATIENCE) -> None:

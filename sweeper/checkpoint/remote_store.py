@@ -50,13 +50,10 @@ from sweeper.support.paths import Location, RemotePath
 
 
 class RemoteCheckpointStore:
-    """Checkpoints of one attempt in an object store; the attempt is the prefix's only writer.
+    """Checkpoints of one attempt in an object store; the attempt is the only writer below the prefix.
 
-    Args:
-        directory: Prefix of the checkpoints.
-        spool: Directory of this machine for the local copy, created if missing; by default the
-            system's directory for temporary files.
-        origin: Origin for the manifests; None for checkpoints that are not resumed.
+    ``spool`` is a directory of this machine for the local copy, created if missing; by default the system's
+    directory for temporary files.
     """
 
     def __init__(

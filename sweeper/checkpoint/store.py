@@ -55,12 +55,9 @@ _MANIFEST_ESTIMATE = 4096
 
 
 class CheckpointStore:
-    """Checkpoints of one attempt on disk; the attempt is the directory's only writer.
+    """Checkpoints of one attempt on disk; the attempt is the only writer of the directory.
 
-    Args:
-        directory: Directory of the checkpoints; created at the first commit.
-        origin: Origin for the manifests; None for checkpoints that are not resumed.
-        operations: File-system operations; None for the system's.
+    The directory is created at the first commit. Checkpoints that are not resumed need no ``origin``.
     """
 
     def __init__(
@@ -78,11 +75,7 @@ class CheckpointStore:
         """Write ``snapshot``, and return when it is durable.
 
         An existing checkpoint of the step is kept, and the new one is its next revision, which readers
-        prefer.
-
-        Args:
-            snapshot: The snapshot, whose tensors are each released after it is written.
-            trained_seconds: Seconds of training before it, over all attempts.
+        prefer. Each tensor of the snapshot is released after it is written.
 
         Raises:
             CheckpointError: It cannot be stored: the disk is full, read-only or broken. Written files

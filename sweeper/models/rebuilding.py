@@ -131,11 +131,7 @@ def _check_names(model: keras.Model, loaded: LoadedCheckpoint) -> None:
 
 
 def check_loaded(model: keras.Model, loaded: LoadedCheckpoint) -> None:
-    """Check that each variable equals the checkpoint's.
-
-    Raises:
-        RestoreError: A variable differs.
-    """
+    """Raise RestoreError for a variable that differs from the checkpoint's."""
     for index, variable in enumerate(model.variables):
         key = f"model/{index:05d}"
         wanted = as_array(key, as_one(variable, key, loaded.tensors))

@@ -54,14 +54,7 @@ class ExportJob:
 
 
 def export_model(builder: ModelBuilder, job: ExportJob) -> dict[str, Any]:
-    """Build the model, write it and its description, and return the description.
-
-    Raises:
-        UsageError: The path exists, or its directory does not.
-        ExportError: The format does not support the model, or the disk is full. Nothing is left at the
-            path.
-        RestoreError, FactoryError, DataError: The model cannot be built.
-    """
+    """Build the model, write it and its description, and return the description; after an error nothing is left."""
     check_target(job.path, force=job.force)
     model = builder.build(job.loaded)
     with _beside(job.path) as directory:

@@ -55,13 +55,7 @@ def samples_in(batch: Any) -> Any:
 
 
 class ReplicatedStep:
-    """A step on all replicas of the model's strategy, for one global batch.
-
-    Args:
-        model: A compiled model, created in the strategy's scope.
-        step: ``train_step`` or ``test_step`` of the model or of a `TrainingStep`; called on each
-            replica with its slice.
-    """
+    """A ``train_step`` or ``test_step`` on all replicas of the model's strategy, each with its slice of a batch."""
 
     def __init__(self, model: keras.Model, step: Callable[[Any], Any]) -> None:
         self._model = model

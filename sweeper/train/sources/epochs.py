@@ -16,11 +16,7 @@ from sweeper.train.sources.batches import BatchSpec, spec_of, standardize_batch
 
 
 class EpochFunctionSource(DataSource):
-    """Batches from a function of the epoch, counted from 0; their number may differ between epochs.
-
-    Raises:
-        DataError: The function takes no epoch.
-    """
+    """Batches from a function of the epoch, counted from 0; their number may differ between epochs."""
 
     steps = None
     by_epoch = True
@@ -53,11 +49,7 @@ class EpochFunctionSource(DataSource):
             batches.close()
 
     def open(self, pass_: int, step: int) -> Generator[Batch]:
-        """Return the batches of epoch ``pass_``; the first ``step`` batches are drawn and dropped.
-
-        Raises:
-            DataError: The function returned no iterable, or a shorter one than before.
-        """
+        """Return the batches of epoch ``pass_``; the first ``step`` batches are drawn and dropped."""
         epoch = pass_
         made = self._function(epoch)
         if not isinstance(made, Iterable):

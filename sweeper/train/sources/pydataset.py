@@ -31,12 +31,7 @@ from sweeper.train.userstate.walk import Watch
 
 
 class PyDatasetSource(DataSource):
-    """Batches of a ``PyDataset``; with ``use_multiprocessing`` it is read ahead by threads as well.
-
-    Raises:
-        DataError: It has no batch, or batches of an unknown form.
-        UncapturableError: With several workers, a batch depends on more than its index.
-    """
+    """Batches of a ``PyDataset``; with ``use_multiprocessing`` it is read ahead by threads as well."""
 
     def __init__(self, dataset: keras.utils.PyDataset, options: SourceOptions) -> None:
         super().__init__(options)

@@ -261,13 +261,8 @@ def earlier_passes(
 class TfDataSource(DataSource):
     """Source of a dataset of batches, in the dataset's own order.
 
-    Args:
-        limit: Maximum number of batches of a pass, if each reading begins a new pass; None if passes
-            are read to their end.
-
-    Raises:
-        DataError: The elements are not batches; or see `earlier_passes`.
-        UncapturableError: The state of an op cannot be captured, or a shuffle has no seed.
+    ``limit`` is the maximum number of batches of a pass, if each reading begins a new pass; None if passes are
+    read to their end.
     """
 
     def __init__(self, dataset: Any, options: SourceOptions, *, limit: int | None = None) -> None:

@@ -187,9 +187,6 @@ class TrainingState:
         """Return a snapshot of all components, with references to the variables' values.
 
         Retention rules use ``metrics``, the logs of the last epoch.
-
-        Raises:
-            UncapturableError: A part of the state cannot be captured.
         """
         tensors: Tensors = {}
         state: dict[str, Json] = {"position": position.capture(tensors)}
