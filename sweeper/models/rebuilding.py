@@ -26,7 +26,7 @@ from sweeper.guard.guard import Earlier, Guard
 from sweeper.spec.space import CategoricalChoice, Distribution
 from sweeper.train.codec import as_one
 from sweeper.train.data import Data, DataSource
-from sweeper.train.loop.building import create_variables_of_training
+from sweeper.train.loop.runners import create_variables_of_training
 from sweeper.train.randomness.fresh_entropy import FreshEntropy
 from sweeper.train.randomness.generators import RecordedState, process_generators
 from sweeper.train.randomness.seeds import TrialSeeds, seed_everything

@@ -26,11 +26,11 @@ from tensorflow.python.framework.convert_to_constants import convert_variables_t
 
 from sweeper.checkpoint.format import LoadedCheckpoint, library_versions
 from sweeper.checkpoint.tensors import TensorFile
-from sweeper.errors import ExportError, RestoreError
+from sweeper.errors import ExportError
 from sweeper.models.exported import check_target, description_path
 from sweeper.models.rebuilding import ModelBuilder
 from sweeper.train.state.fixed_parts import FixedParts
-from sweeper.train.state.variables import Reach, Variables, load_variables
+from sweeper.train.state.variables import Reach, Variables, load_variables, refuse_misfits
 from sweeper.train.warmstart.source import is_random_state
 
 _MOST_INT32 = (1 << 31) - 1
@@ -185,13 +185,10 @@ def _load_optimizer(model: keras.Model, training: LoadedCheckpoint) -> None:
     variables = Variables("optimizer", lambda: list(Reach(model).now.own_optimizer))
     saved = training.state["optimizer"]
     found = variables.mismatches(saved, training.tensors)
-    if found:
-        shown = "\n  ".join(found)
-        msg = (
-            f"checkpoint {training.path} does not fit the optimizer of the model factory (nothing "
-            f"was written):\n  {shown}\nUndo the change of the study's code"
-        )
-        raise RestoreError(msg)
+    cure = "export with the code that wrote it"
+    refuse_misfits(
+        training, found, "the optimizer of the model factory (nothing was written)", cure
+    )
     variables.restore(saved, training.tensors)
 
 

@@ -26,10 +26,9 @@ from sweeper.errors import FactoryError
 from sweeper.records.results import EpochRecord
 from sweeper.spec.warm_start import WarmStartReport
 from sweeper.train.data import DataSource
-from sweeper.train.loop.building import build_before_tracing, take_one_step
 from sweeper.train.loop.logs import Reported, metrics_or_logs, to_python
 from sweeper.train.loop.plan import Observer, Paused, Stopped, TrainingPlan, roots_of
-from sweeper.train.loop.runners import Blocks, make_runner
+from sweeper.train.loop.runners import Blocks, build_before_tracing, make_runner, take_one_step
 from sweeper.train.randomness.hidden_state import HiddenState
 from sweeper.train.replicas import check_model
 from sweeper.train.sources.opening import open_sources

@@ -14,15 +14,18 @@ import numpy as np
 
 from sweeper.checkpoint.format import LoadedCheckpoint
 from sweeper.train.codec import Tensors
-from sweeper.train.loop.building import build_before_tracing, create_variables_of_training
 from sweeper.train.loop.logs import Reported, metrics_or_logs, to_python
 from sweeper.train.loop.plan import TrainingPlan
-from sweeper.train.loop.runners import make_runner
+from sweeper.train.loop.runners import (
+    build_before_tracing,
+    create_variables_of_training,
+    make_runner,
+)
 from sweeper.train.randomness.generators import RecordedState, process_generators
 from sweeper.train.randomness.hidden_state import HiddenState
 from sweeper.train.sources.opening import HeldOut, open_sources
 from sweeper.train.sources.runner import Logs
-from sweeper.train.state.data_position import DataPosition
+from sweeper.train.state.state import DataPosition
 from sweeper.train.state.variables import Reach, Variables, load_variables
 
 _NO_END = 1 << 40

@@ -117,15 +117,25 @@ def load_variables(model: keras.Model, loaded: LoadedCheckpoint) -> None:
     variables = Variables("model", lambda: model.variables)
     saved = loaded.state[variables.name]
     found = variables.mismatches(saved, loaded.tensors)
+    refuse_misfits(
+        loaded,
+        found,
+        "the model of the factory (nothing was assigned)",
+        "load it with the code that wrote it",
+    )
+    variables.restore(saved, loaded.tensors)
+
+
+def refuse_misfits(loaded: LoadedCheckpoint, found: Sequence[str], what: str, cure: str) -> None:
+    """Raise RestoreError if there are mismatches between a checkpoint and ``what``."""
     if found:
         shown = "\n  ".join(found)
         msg = (
-            f"checkpoint {loaded.path} does not fit the model of the factory (nothing was "
-            f"assigned):\n  {shown}\nThe study's code has changed since the checkpoint was "
-            "written; undo the change, or load it with the code that wrote it"
+            f"checkpoint {loaded.path} does not fit {what}:\n  {shown}\n"
+            "The study's code has changed since the checkpoint was written; undo the change, or "
+            f"{cure}"
         )
         raise RestoreError(msg)
-    variables.restore(saved, loaded.tensors)
 
 
 def weights_digest(model: keras.Model) -> str:
