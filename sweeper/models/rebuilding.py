@@ -58,13 +58,7 @@ class ModelBuilder:
     _step: TrainingStep | None = field(default=None, init=False)
 
     def build(self, loaded: LoadedCheckpoint) -> keras.Model:
-        """Return a new model with the checkpoint's variables, each verified by its digest.
-
-        Raises:
-            RestoreError: A variable does not fit, or the model contains one twice.
-            FactoryError, DataError, IndependenceError: A factory returned a wrong value.
-            Exception: Any error of the factories.
-        """
+        """Return a new model with the checkpoint's variables, each verified by its digest."""
         with _generators_kept():
             self._trial = Trial(
                 number=self.number, seed=self.seeds.root, directory=self.directory, ask=self.ask

@@ -78,8 +78,7 @@ def log_shapes(outputs: Mapping[str, Any]) -> dict[str, tuple[int | None, ...]]:
 def check_objective(objective: str, reported: Shapes, hint: str = "") -> None:
     """Refuse an objective that is missing in the logs of an epoch, of these shapes, or is an array.
 
-    Raises:
-        ObjectiveError: Lists the possible names, after ``hint``, a possible reason.
+    The error lists the possible names, after ``hint``, a possible reason.
     """
     if reported.get(objective) == () or objective.removeprefix("val_") == "learning_rate":
         return
@@ -213,10 +212,7 @@ class Reported:
     def check_finite(self, epochs: Sequence[EpochRecord]) -> None:
         """Report a loss or an objective that is NaN or infinite in the last of the finished ``epochs``.
 
-        Only the first such epoch is reported.
-
-        Raises:
-            NonFiniteError: There is one, and the study has ``nonfinite="fail"``.
+        Only the first such epoch is reported; with ``nonfinite="fail"`` it is a NonFiniteError.
         """
         *earlier, last = epochs
         found = next(self._not_finite(last), None)

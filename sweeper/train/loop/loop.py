@@ -210,10 +210,6 @@ class TrainingLoop:
         Raises:
             Stopped: The observer requested a stop, and has the snapshot; `Paused` if the plan has
                 a pause here.
-            RestoreError: The checkpoint does not fit the model.
-            UncapturableError: A callback holds a value that cannot be captured; no step has run.
-            NonFiniteError: The loss or the objective became NaN or infinite, and the plan ends then.
-            WarmStartError, CheckpointError: The plan's warm start cannot be used.
         """
         with self._hidden:
             return self._run(loaded)

@@ -155,11 +155,7 @@ def _open(
 def _share_shuffles(
     train: DataSource, test: DataSource, data: Data, notice: Callable[[str], None]
 ) -> None:
-    """Have parts of one dataset that is reshuffled every epoch draw its seeds in one order.
-
-    Raises:
-        DataError: The order cannot be saved.
-    """
+    """Have parts of one dataset that is reshuffled every epoch draw its seeds in one order, or refuse them."""
     if not isinstance(train, TfDataSource) or not isinstance(test, TfDataSource):
         return
     shared = [node for key, node in train.reshuffling.items() if key in test.reshuffling]

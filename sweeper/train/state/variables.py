@@ -109,11 +109,7 @@ def path_of(variable: Any) -> str:
 
 
 def load_variables(model: keras.Model, loaded: LoadedCheckpoint) -> None:
-    """Assign all of the checkpoint's model variables to a built model, or none.
-
-    Raises:
-        RestoreError: A variable is missing, superfluous, or has another shape or dtype; names each.
-    """
+    """Assign all of the checkpoint's model variables to a built model, or none; every mismatch is named."""
     variables = Variables("model", lambda: model.variables)
     saved = loaded.state[variables.name]
     found = variables.mismatches(saved, loaded.tensors)

@@ -51,12 +51,7 @@ KEYED = "keyed"
 
 
 class Holder:
-    """An object with state, and its contents at the start of training.
-
-    Attributes:
-        path: Path of the object for the user; unique, and the same in every process.
-        obj: The object.
-    """
+    """An object with state, its contents at the start of training, and its unique path, equal in every process."""
 
     __slots__ = ("obj", "path")
 
@@ -78,13 +73,9 @@ class Holder:
 
 
 class Structure(Holder):
-    """A holder of other objects, by keys.
+    """A holder of other objects, with its initial ``keys`` and ``values``.
 
-    Attributes:
-        shape: Form of the contents: by name, in an order, or by keys in an order.
-        part: The user's word for a named part; empty for an object with one part.
-        keys: Initial keys.
-        values: Initial values.
+    ``part`` is the user's word for a named part; empty for an object with one part.
     """
 
     __slots__ = ("keys", "values")
@@ -151,11 +142,9 @@ class Named(Structure):
 
 
 class Attributes(Named):
-    """The attributes of an object.
+    """The attributes of an object, without the ``ignored`` names.
 
-    Attributes:
-        ignored: Names that are not compared.
-        noted: Names and values of all attributes when the object was last found unchanged.
+    ``noted`` has the names and values of all when the object was last found unchanged.
     """
 
     __slots__ = ("ignored", "noted")
@@ -417,11 +406,7 @@ class Generator(Value):
 
 
 class Variable(Value):
-    """A Keras or TensorFlow variable: its value, and whether it is trained.
-
-    Attributes:
-        covered: Whether another component of the checkpoint has its value.
-    """
+    """A variable: its value, unless ``covered`` by another component of the checkpoint, and whether it is trained."""
 
     __slots__ = ("copy", "covered")
 

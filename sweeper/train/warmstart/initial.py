@@ -87,8 +87,7 @@ def match_warm_start(options: WarmStart, model: keras.Model) -> WarmValues:
     """Find the values of the variables of ``model``, which has all of the training, in the file of a warm start.
 
     Raises:
-        WarmStartError: The model has variables that are not created yet; the file is missing, damaged
-            or of an unknown format; or it does not fit.
+        WarmStartError: The file is missing, damaged or of an unknown format; or it and the model do not fit.
         CheckpointError: The file cannot be read, or was changed since the study was created.
     """
     _check_built(model)
