@@ -205,11 +205,7 @@ def advice_on_store(path: RemotePath) -> str:
 
 
 def check_checkpoints_location(location: Location | None, isolation: str) -> None:
-    """Check, before a run, that trials can write checkpoints to ``location``.
-
-    Raises:
-        UsageError: A package is missing, or the URL refers to the memory of a process that ends.
-    """
+    """Check, before a run, that trials can write checkpoints to ``location``."""
     if not isinstance(location, RemotePath):
         return
     if location.protocol == "memory" and isolation != "inline":
@@ -284,11 +280,7 @@ def set_aside_remote(path: RemotePath) -> str:
 
 
 def delete_remote(path: RemotePath) -> None:
-    """Remove a checkpoint's manifest, with which it ceases to exist, and then its files.
-
-    Raises:
-        CheckpointError: ``path`` does not have the name of a checkpoint, or cannot be removed.
-    """
+    """Remove a checkpoint's manifest, with which it ceases to exist, and then its files."""
     checkpoint_name(path)
     objects = objects_at(path)
     try:

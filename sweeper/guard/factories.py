@@ -40,11 +40,7 @@ def build_model(factory: Factory, trial: Trial, seeds: TrialSeeds, guard: Guard)
 def build_step(
     factory: Factory | None, model: keras.Model, trial: Trial, seeds: TrialSeeds, guard: Guard
 ) -> TrainingStep | None:
-    """Return the trial's training step, bound to its model; None without a factory.
-
-    Raises:
-        FactoryError: The factory returned something else, or it and the model do not fit.
-    """
+    """Return the trial's training step, bound to its model; None without a factory."""
     if factory is None:
         return None
     step: TrainingStep = _built("step", factory, trial, seeds, guard)

@@ -116,11 +116,9 @@ _MOST_SHOWN = 4
 
 
 class Visit(NamedTuple):
-    """One visited object.
+    """One visited object, with the index of its parent, and whether a function on the path uses it.
 
-    Attributes:
-        parent: Index of the parent's visit; -1 for a root.
-        by_code: Whether the path goes through a function that uses the object.
+    The ``parent`` of a root is -1.
     """
 
     obj: Any
@@ -214,11 +212,7 @@ class Guard:
             self._earlier.keep(self._trial, self._made)
 
     def check(self, what: What, built: Any, factory: Callable[..., Any] | None = None) -> None:
-        """Refuse what a factory built, or objects that were tracked, if a part of it is older than the trial.
-
-        Raises:
-            IndependenceError: An object is older; both users are named.
-        """
+        """Refuse what a factory built, or objects that were tracked, if a part of it is older than the trial."""
         line = self._line
         if line is None:
             msg = "Guard.check is called inside `with guard:`"

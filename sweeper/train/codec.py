@@ -135,11 +135,7 @@ def base_of(cls: type) -> type:
 
 
 def put_array(array: Any, tensors: Tensors, key: str) -> Json:
-    """Put a copy of ``array`` into ``tensors`` and return its node; text, dates and records as a ``.npy`` file.
-
-    Raises:
-        NotPlainError: It is an array of Python objects.
-    """
+    """Put a copy of ``array`` into ``tensors`` and return its node; text, dates and records as a ``.npy`` file."""
     plain = np.array(array, copy=True, order="C").view(np.ndarray)
     if plain.dtype.hasobject:
         raise NotPlainError(key, array, *OBJECT_ARRAY)
@@ -286,20 +282,12 @@ _MANY = 256
 
 
 def encode(value: Any, path: str, tensors: Tensors) -> Json:
-    """Return ``value`` as JSON; arrays go into ``tensors`` under names that begin with ``path``.
-
-    Raises:
-        NotPlainError: Something in it has no plain form.
-    """
+    """Return ``value`` as JSON; arrays go into ``tensors`` under names that begin with ``path``."""
     return Encoder(tensors).encode(value, path)
 
 
 def encode_own_state(encoder: Encoder, obj: Any, shown: str, path: str) -> Json:
-    """Return the result of ``obj.get_state()`` as JSON; ``shown`` names the object.
-
-    Raises:
-        UncapturableError: Something in the result has no plain form.
-    """
+    """Return the result of ``obj.get_state()`` as JSON; ``shown`` names the object."""
     try:
         return encoder.encode(obj.get_state(), path)
     except NotPlainError as error:
@@ -329,11 +317,7 @@ class Encoder:
         """References to encoded objects, so that their ids are not reused."""
 
     def encode(self, value: Any, path: str) -> Json:
-        """Return ``value`` as JSON; ``path``, such as ``callbacks/0/state``, is for errors and tensors.
-
-        Raises:
-            NotPlainError: Something in it has no plain form.
-        """
+        """Return ``value`` as JSON; ``path``, such as ``callbacks/0/state``, is for errors and tensors."""
         if value is None or type(value) in (bool, int, float, str):
             return value
         immutable = self._immutable(value, path)
@@ -540,11 +524,7 @@ _BIT_GENERATORS = frozenset({"PCG64", "PCG64DXSM", "MT19937", "Philox", "SFC64"}
 
 
 def decode(encoded: Json, tensors: Mapping[str, Any]) -> Any:
-    """Return the inverse of `encode`, with the arrays in ``tensors``.
-
-    Raises:
-        UnplaceableError: A tensor or a class does not exist.
-    """
+    """Return the inverse of `encode`, with the arrays in ``tensors``."""
     return Decoder(tensors).decode(encoded)
 
 
@@ -559,11 +539,7 @@ class Decoder:
         self._made: dict[str, Any] = {}
 
     def decode(self, node: Json) -> Any:
-        """Return the value of ``node``.
-
-        Raises:
-            UnplaceableError: It refers to something that does not exist.
-        """
+        """Return the value of ``node``."""
         if not isinstance(node, dict):
             return node
         read = self.readers.get(node[TAG])

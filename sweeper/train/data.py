@@ -119,12 +119,7 @@ class Data:
 
 @dataclass(frozen=True)
 class SourceOptions:
-    """Options of the sources of all kinds of data.
-
-    Attributes:
-        name: Argument of `Data` with the data, for errors.
-        seed: Seed of the order of a pass; None for the data's own order.
-    """
+    """Options of the sources of all kinds of data: the argument of `Data`, and the seed of the order of a pass."""
 
     name: str
     notice: Callable[[str], None]

@@ -545,11 +545,7 @@ def own_methods(model: keras.Model) -> list[str]:
 
 
 def unreduced(loss: Any, targets: Any, predictions: Any, names: Any) -> Any:
-    """Return the unreduced values of a loss, or of a structure of losses like that of ``predictions``.
-
-    Raises:
-        FactoryError: The structures differ, or a loss is one number for a whole batch.
-    """
+    """Return the unreduced values of a loss, or of a structure of losses like that of ``predictions``."""
     losses = for_each("loss=", loss, predictions, names)
     nested = targets if keras.tree.is_nested(targets) else [targets]
     given = for_each("the targets", nested, predictions, names)

@@ -54,12 +54,7 @@ _NO_END = 1 << 40
 
 
 class TrainingLoop:
-    """A training, from its beginning or a checkpoint to its end.
-
-    Raises:
-        FactoryError, DataError, ObjectiveError, UncapturableError: The plan cannot be trained, or
-            not exactly; nothing has run yet.
-    """
+    """A training, from its beginning or a checkpoint to its end."""
 
     def __init__(
         self,

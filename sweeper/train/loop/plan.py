@@ -91,11 +91,7 @@ class Observer:
         return since >= max(_AUTO_LEAST_SECONDS, self._cost / _AUTO_SHARE)
 
     def keep(self, snapshot: Snapshot) -> None:
-        """Pass ``snapshot`` to the writer, after the previous one has been written.
-
-        Raises:
-            CheckpointError: Writing failed.
-        """
+        """Pass ``snapshot`` to the writer, after the previous one has been written."""
         self.writer.submit(snapshot)
         self._step, self._epoch, self._at = snapshot.step, snapshot.epoch, self._clock()
         self.stalled_seconds = self._at - self._asked_at

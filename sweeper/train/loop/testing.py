@@ -33,12 +33,7 @@ _NO_END = 1 << 40
 
 
 class CheckpointTests:
-    """A model and the data on which its checkpoints are evaluated.
-
-    Raises:
-        DataError, FactoryError, UncapturableError: As for a validation; nothing has run yet.
-        Exception: Any error of tracing the step, if the data do not fit the model.
-    """
+    """A model and the data on which its checkpoints are evaluated."""
 
     def __init__(
         self,
@@ -64,12 +59,7 @@ class CheckpointTests:
             self._runner.trace()
 
     def run(self, loaded: LoadedCheckpoint) -> dict[str, float]:
-        """Return the checkpoint's metrics by the names that an epoch reports.
-
-        Raises:
-            RestoreError: The checkpoint does not fit the model; names every mismatch.
-            DataError: The data have no batch, or one of another form.
-        """
+        """Return the checkpoint's metrics by the names that an epoch reports."""
         with self._hidden:
             if self._beginning is None:
                 self._complete(loaded)

@@ -23,12 +23,7 @@ _PEEKED = 2
 
 @dataclass(frozen=True)
 class BatchSpec:
-    """The common form of a source's batches.
-
-    Attributes:
-        structure: A batch with specifications in place of arrays; Nones stay.
-        name: Argument of `Data` with these data, for errors.
-    """
+    """The common form of the batches of ``Data(name=…)``: a batch with specifications in place of arrays."""
 
     structure: Any
     name: str

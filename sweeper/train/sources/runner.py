@@ -126,11 +126,7 @@ class Reader:
         self._at.drawn += batches
 
     def exhausted(self) -> bool:
-        """Record that the iterator is exhausted; return whether the epoch continues with another pass.
-
-        Raises:
-            DataError: A whole pass had no batch.
-        """
+        """Record that the iterator is exhausted; return whether the epoch continues with another pass."""
         at = self._at
         if at.drawn == 0:
             msg = f"Data({self.source.name}=…) yielded no batch in epoch {at.epoch}; expected at least one"

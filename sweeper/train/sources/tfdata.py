@@ -236,11 +236,7 @@ class Earlier(enum.Enum):
 def earlier_passes(
     dataset: Any, reshuffling: Mapping[int, Any], *, limited: bool, name: str
 ) -> Earlier:
-    """Return what the order of a pass needs; passes that are ``limited`` are not read to their end.
-
-    Raises:
-        DataError: It depends on how far TensorFlow has read ahead.
-    """
+    """Return what the order of a pass needs; passes that are ``limited`` are not read to their end."""
     keys = set(reshuffling)
     if not made_within(dataset, keys):
         return Earlier.COUNTED

@@ -322,11 +322,7 @@ class TrainingState:
         )
 
     def before_train_begin(self, loaded: LoadedCheckpoint | None = None) -> None:
-        """Prepare for the callbacks' ``on_train_begin``; ``loaded`` is the checkpoint to resume from.
-
-        Raises:
-            RestoreError: The checkpoint does not fit; names every mismatch.
-        """
+        """Prepare for the callbacks' ``on_train_begin``; ``loaded`` is the checkpoint to resume from."""
         if loaded is not None:
             for component in self.components:
                 if component.name in loaded.state:
@@ -363,11 +359,7 @@ class TrainingState:
         self.first_step_done()
 
     def restore(self, loaded: LoadedCheckpoint) -> Position:
-        """Restore all components, and return the position.
-
-        Raises:
-            RestoreError: The checkpoint does not fit; names every mismatch.
-        """
+        """Restore all components, and return the position."""
         self.begin()
         self._check(loaded)
         for component in self.components:

@@ -451,12 +451,7 @@ class Node:
 
 
 class Walk:
-    """All reached objects, by identity and by path.
-
-    Args:
-        covered: Ids of the variables that other components capture.
-        exempt: Ids of objects that the walk does not enter.
-    """
+    """All reached objects, by identity and by path, without what is inside of the ``exempt``, given by id."""
 
     def __init__(self, covered: frozenset[int], exempt: frozenset[int]) -> None:
         self.nodes: dict[int, Node] = {}
