@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from sweeper.train.userstate.built_ins import LEFT_OUT, REFUSED
+from sweeper.train.state.callbacks import LEFT_OUT, REFUSED
 from sweeper.train.userstate.refused import KINDS
 
 PAGE = Path(__file__).with_name("what-is-captured.md")

@@ -20,7 +20,7 @@ from sweeper.checkpoint.format import MANIFEST_FILE
 from sweeper.checkpoint.identity import Origin, is_set_aside
 from sweeper.checkpoint.operations import FileOperations
 from sweeper.checkpoint.reading import read_kept, read_manifest
-from sweeper.checkpoint.remote_listing import is_set_aside_remote, listed_objects
+from sweeper.checkpoint.remote_objects import is_set_aside_remote, listed_objects
 from sweeper.checkpoint.remote_store import open_store
 from sweeper.checkpoint.store import leftovers, sweep_leftovers
 from sweeper.db.repository import Repository

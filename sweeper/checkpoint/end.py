@@ -66,10 +66,6 @@ def read_end(
     """Return the variables of the end model; None if none of ``locations`` contains it.
 
     The locations are tried in their order; ``checkpoints`` are the present paths of the trial's.
-
-    Raises:
-        CorruptCheckpointError: The end model, or the checkpoint that it names, does not verify.
-        CheckpointError: It cannot be read, or the checkpoint that it names is missing.
     """
     end = find_end(locations)
     if end is None:

@@ -52,10 +52,7 @@ def encode_values(value: object, where: str = "state") -> bytes:
     """Return ``value`` as ASCII JSON text from which `decode_values` returns an equal value.
 
     Other types than those of `JSON` are refused, because they would change: a tuple would become a list,
-    and a NumPy float a Python float.
-
-    Raises:
-        CheckpointError: A part of it has another type; its path below ``where`` is named.
+    and a NumPy float a Python float. The error names the path below ``where``.
     """
     try:
         return json.dumps(_tag(value, where), separators=(",", ":"), allow_nan=False).encode()
@@ -267,12 +264,7 @@ class Manifest:
 
     @classmethod
     def parse(cls, text: bytes, path: Location) -> Manifest:
-        """Return the manifest from the file's content, verified against the digest at its beginning.
-
-        Raises:
-            CorruptCheckpointError: It was changed, or its content is invalid.
-            CheckpointError: It has a later format than this version reads.
-        """
+        """Return the manifest from the file's content, verified against the digest at its beginning."""
         match = _MANIFEST.fullmatch(text)
         if match is None:
             msg = f"{path} is not a manifest: its {len(text)} bytes do not have the format of one"
@@ -386,13 +378,7 @@ def manifest_of(path: Location, file: BinaryIO) -> tuple[Manifest, int]:
 
 
 def read_verified(path: Location, files: Mapping[str, BinaryIO]) -> LoadedCheckpoint:
-    """Read and verify the checkpoint at ``path`` from its three files, opened without a buffer.
-
-    Raises:
-        CorruptCheckpointError: A file differs from the manifest; the message names it with the seen
-            and the expected value.
-        CheckpointError: It has a later format, or does not have the name of a checkpoint.
-    """
+    """Read and verify the checkpoint at ``path`` from its three files, opened without a buffer."""
     name = checkpoint_name(path)
     manifest, size = manifest_of(path, files[MANIFEST_FILE])
     if manifest.step != name.step:

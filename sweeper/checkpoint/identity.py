@@ -220,12 +220,8 @@ def check_owner(
 ) -> Origin | None:
     """Check that ``directory`` has no other owner, and return its marker; None if it has none.
 
-    Args:
-        directory: Directory of a study, or of a training's checkpoints.
-        expected: Expected owner; None for a new study, which can own no files yet.
-        adopt: Whether checkpoints in a directory whose marker is missing belong to ``expected``. Each
-            checkpoint's own origin is checked when it is read.
-        new_in: Database of a new study.
+    ``expected`` is None for a study that is new in the database ``new_in``, and can own no files yet. Checkpoints
+    in a directory without a marker belong to ``expected`` only with ``adopt``.
 
     Raises:
         ForeignCheckpointError: It has another owner, whom the message names, or an invalid marker.

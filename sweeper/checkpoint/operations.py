@@ -71,12 +71,7 @@ class FileOperations:
 
 @contextmanager
 def open_regular(path: Path) -> Iterator[BinaryIO]:
-    """Context manager that opens a regular file for unbuffered reading; pipes and devices are not opened.
-
-    Raises:
-        CorruptCheckpointError: It is not a regular file.
-        OSError: It is missing, or cannot be opened.
-    """
+    """Context manager that opens a regular file for unbuffered reading; pipes and devices are not opened."""
     seen = os.stat(path)  # noqa: PTH116 - beside fstat
     descriptor = -1
     if stat.S_ISREG(seen.st_mode):

@@ -46,13 +46,10 @@ _ATTEMPT = re.compile(r"attempt-(\d+)")
 def list_checkpoints(directory: Location) -> tuple[Location, ...]:
     """Return the paths in ``directory`` with names of checkpoints, oldest first, without opening any.
 
-    A missing directory has none.
-
-    Raises:
-        CheckpointError: It cannot be read. For a directory, ``__cause__`` is an `OSError`.
+    A missing directory has none. Of an error of a directory, ``__cause__`` is an `OSError`.
     """
     if isinstance(directory, RemotePath):
-        from sweeper.checkpoint.remote_listing import list_remote
+        from sweeper.checkpoint.remote_objects import list_remote
 
         return list_remote(directory)
     try:
@@ -80,10 +77,8 @@ def load_checkpoint(path: Location) -> LoadedCheckpoint:
     """Read and verify one checkpoint; each byte is read once.
 
     Raises:
-        CorruptCheckpointError: A file is missing or differs from the manifest; the message names it
-            with the seen and the expected value.
-        CheckpointError: It is no checkpoint, cannot be read, or has a later format. If it is missing
-            or cannot be read, ``__cause__`` is an `OSError`.
+        CorruptCheckpointError: A file is missing or differs from the manifest.
+        CheckpointError: It is no checkpoint, has a later format, or ``__cause__`` is an `OSError`.
     """
     checkpoint_name(path)
     # All files are opened before any is read: a deletion meanwhile removes only their names.
@@ -100,12 +95,9 @@ def load_newest(
 ) -> LoadedCheckpoint | None:
     """Return the newest checkpoint that verifies, of all attempts of a trial; None if none does.
 
-    Args:
-        directories: Checkpoint directories of the attempts, in order; missing ones are ignored. Of
-            two checkpoints at one step, that of the later attempt is newer.
-        notice: Receives a message for each checkpoint that was renamed or could not be used.
-        known: Announced checkpoints, which are read by name even if a listing does not show them.
-        origin: Required origin; None to accept any, and checkpoints without one.
+    The ``directories`` of the attempts are in order: of two checkpoints at one step, that of the later attempt is
+    newer. ``known`` are announced checkpoints, which are read by name even if a listing does not show them.
+    Without an ``origin`` any is accepted. ``notice`` receives a message for each one that could not be used.
 
     Raises:
         ForeignCheckpointError: The newest belongs to another study or trial.
@@ -146,18 +138,9 @@ def read_kept(
     *,
     origin: Origin | None = None,
 ) -> tuple[KeptCheckpoint, ...]:
-    """Return the data that retention needs of every checkpoint, from the manifests alone.
+    """Return the data that retention needs of every checkpoint, from the manifests alone; see `load_newest`.
 
     A checkpoint whose manifest does not verify has ``good=False``.
-
-    Args:
-        directories: Checkpoint directories of the attempts.
-        known: Announced checkpoints, which are read by name even if a listing does not show them.
-        origin: Required origin; None to accept any.
-
-    Raises:
-        ForeignCheckpointError: A checkpoint belongs to another study.
-        CheckpointError: A disk or an object store cannot be read.
     """
     kept: list[KeptCheckpoint] = []
     listed = [path for directory in directories for path in _listed(directory, lambda _: None)]
@@ -301,7 +284,7 @@ def _is_of(path: Location, found: Origin | None, expected: Origin) -> bool:
 def _set_aside(path: Location) -> str:
     """Rename the damaged checkpoint, and return a sentence with its new name."""
     if isinstance(path, RemotePath):
-        from sweeper.checkpoint.remote_listing import set_aside_remote
+        from sweeper.checkpoint.remote_objects import set_aside_remote
 
         return set_aside_remote(path)
     try:

@@ -42,8 +42,7 @@ from sweeper.checkpoint.format import (
 )
 from sweeper.checkpoint.identity import CheckpointName, Origin, unfinished_name
 from sweeper.checkpoint.operations import FileOperations
-from sweeper.checkpoint.remote_listing import list_remote
-from sweeper.checkpoint.remote_objects import advice_on_store, objects_at
+from sweeper.checkpoint.remote_objects import advice_on_store, list_remote, objects_at
 from sweeper.checkpoint.store import CheckpointStore
 from sweeper.errors import CheckpointError
 from sweeper.spec.checkpointing import KeptCheckpoint
@@ -51,13 +50,10 @@ from sweeper.support.paths import Location, RemotePath
 
 
 class RemoteCheckpointStore:
-    """Checkpoints of one attempt in an object store; the attempt is the prefix's only writer.
+    """Checkpoints of one attempt in an object store; the attempt is the only writer below the prefix.
 
-    Args:
-        directory: Prefix of the checkpoints.
-        spool: Directory of this machine for the local copy, created if missing; by default the
-            system's directory for temporary files.
-        origin: Origin for the manifests; None for checkpoints that are not resumed.
+    ``spool`` is a directory of this machine for the local copy, created if missing; by default the system's
+    directory for temporary files.
     """
 
     def __init__(

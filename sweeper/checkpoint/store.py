@@ -55,12 +55,9 @@ _MANIFEST_ESTIMATE = 4096
 
 
 class CheckpointStore:
-    """Checkpoints of one attempt on disk; the attempt is the directory's only writer.
+    """Checkpoints of one attempt on disk; the attempt is the only writer of the directory.
 
-    Args:
-        directory: Directory of the checkpoints; created at the first commit.
-        origin: Origin for the manifests; None for checkpoints that are not resumed.
-        operations: File-system operations; None for the system's.
+    The directory is created at the first commit. Checkpoints that are not resumed need no ``origin``.
     """
 
     def __init__(
@@ -78,11 +75,7 @@ class CheckpointStore:
         """Write ``snapshot``, and return when it is durable.
 
         An existing checkpoint of the step is kept, and the new one is its next revision, which readers
-        prefer.
-
-        Args:
-            snapshot: The snapshot, whose tensors are each released after it is written.
-            trained_seconds: Seconds of training before it, over all attempts.
+        prefer. Each tensor of the snapshot is released after it is written.
 
         Raises:
             CheckpointError: It cannot be stored: the disk is full, read-only or broken. Written files
@@ -121,7 +114,7 @@ class CheckpointStore:
             CheckpointError: ``path`` does not have the name of a checkpoint, or cannot be removed.
         """
         if isinstance(path, RemotePath):
-            from sweeper.checkpoint.remote_listing import delete_remote
+            from sweeper.checkpoint.remote_objects import delete_remote
 
             delete_remote(path)
             return
@@ -233,19 +226,12 @@ class CheckpointStore:
 def sweep_leftovers(directory: Location, *, abandoned: bool = False) -> tuple[Location, ...]:
     """Remove the unfinished work of ended processes in an attempt's ``directory``; return the removed paths.
 
-    In an object store, the writers are unknown, so the attempt must have ended.
-
-    Args:
-        directory: Directory of an attempt's checkpoints.
-        abandoned: Whether no attempt writes there any more, for example because its lease has
-            expired. Then unfinished work of other hosts is removed, too, whose processes cannot be
-            checked. Work of a process that runs on this host is never removed.
-
-    Raises:
-        CheckpointError: A path cannot be removed.
+    In an object store, the writers are unknown, so the attempt must have ended. If no attempt writes there any
+    more (``abandoned``, because its lease has expired), unfinished work of other hosts is removed, too, whose
+    processes cannot be checked. Work of a process that runs on this host is never removed.
     """
     if isinstance(directory, RemotePath):
-        from sweeper.checkpoint.remote_listing import sweep_remote
+        from sweeper.checkpoint.remote_objects import sweep_remote
 
         return sweep_remote(directory)
     operations = FileOperations()

@@ -80,11 +80,7 @@ class TensorEntry:
 
 
 def as_array(name: str, value: ArrayLike) -> Array:
-    """Return ``value`` as a little-endian array, which shares its memory if possible.
-
-    Raises:
-        CheckpointError: It is no array or tensor, or safetensors does not support its dtype.
-    """
+    """Return ``value`` as a little-endian array, which shares its memory if possible."""
     if not isinstance(value, ArrayLike):
         msg = (
             f"{name!r} is a {type(value).__qualname__}; expected a NumPy array or an eager tensor "
@@ -162,10 +158,7 @@ def read_tensors(
     """Return the tensors of a file of ``size`` bytes, which is read once, directly into the arrays.
 
     The file's header is hashed, not parsed: the manifest's entries, in the order of the file, have the
-    same content. ``update`` receives all read bytes, to hash the file.
-
-    Raises:
-        ValueError: The file does not contain these tensors; the message names the first difference.
+    same content. ``update`` receives all read bytes, to hash the file. A difference is a `ValueError`.
     """
     header = bytearray(size - sum(entry.nbytes for entry in entries))
     _read_exactly(file, memoryview(header), "the header", update)

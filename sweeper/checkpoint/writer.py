@@ -31,17 +31,10 @@ from sweeper.support.paths import Location
 class BackgroundWriter:
     """Writer of the snapshots of one attempt, which also applies the retention rules.
 
-    Its methods must be called on the training thread.
-
-    Args:
-        store: Store of the checkpoints.
-        keep: Retention rules.
-        committed: Receives each durable checkpoint.
-        deleted: Receives the path of each deleted checkpoint.
-        warn: Receives a message for each checkpoint that cannot be deleted, once.
-        kept: Existing checkpoints, including those of earlier attempts (see `read_kept`).
-        trained_seconds: Seconds of training in the checkpoint from which the training resumed.
-        clock: Monotonic clock in seconds.
+    Its methods must be called on the training thread. ``committed`` receives each durable checkpoint,
+    ``deleted`` the path of each deleted one, and ``warn`` a message, once, for one that cannot be deleted.
+    ``kept`` are existing checkpoints, also of earlier attempts, and ``trained_seconds`` those of the
+    checkpoint from which the training resumed.
     """
 
     def __init__(
@@ -81,11 +74,7 @@ class BackgroundWriter:
         """Wait for the write in flight, and pass ``snapshot`` to the thread.
 
         The caller must not keep references to its tensors, because each is released after it is
-        written.
-
-        Raises:
-            CheckpointError: Writing an earlier snapshot failed (``snapshot`` is then not accepted), or
-                the writer is closed.
+        written. After a failure of an earlier write it is not accepted; see `poll`.
         """
         if self._closed:
             msg = f"the writer is closed, so step {snapshot.step} cannot be written; make a new one"

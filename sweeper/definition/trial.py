@@ -148,7 +148,7 @@ class Trial:
         Raises:
             UncapturableError: It is none of these, or ``name`` belongs to another object.
         """
-        from sweeper.train.state.tracked import check_trackable
+        from sweeper.train.state.callbacks import check_trackable
 
         check_trackable(name, trackable)
         if self._tracked.setdefault(name, trackable) is not trackable:

@@ -14,8 +14,7 @@ import keras
 
 from sweeper.definition.trial import Trial
 from sweeper.errors import DataError, FactoryError
-from sweeper.guard.guard import Guard, What
-from sweeper.guard.owned import name_of
+from sweeper.guard.guard import Guard, What, name_of
 from sweeper.train.data import Data
 from sweeper.train.randomness.fresh_entropy import FreshEntropy
 from sweeper.train.randomness.seeds import TrialSeeds, seed_everything
@@ -41,11 +40,7 @@ def build_model(factory: Factory, trial: Trial, seeds: TrialSeeds, guard: Guard)
 def build_step(
     factory: Factory | None, model: keras.Model, trial: Trial, seeds: TrialSeeds, guard: Guard
 ) -> TrainingStep | None:
-    """Return the trial's training step, bound to its model; None without a factory.
-
-    Raises:
-        FactoryError: The factory returned something else, or it and the model do not fit.
-    """
+    """Return the trial's training step, bound to its model; None without a factory."""
     if factory is None:
         return None
     step: TrainingStep = _built("step", factory, trial, seeds, guard)

@@ -8,23 +8,48 @@ Python's garbage collector keeps lists of every object that can refer to others.
 all existing objects aside in constant time; objects that the lists contain afterwards are younger.
 So the age of an object, also of one that no walk can reach (in a C extension or another thread), is
 known without hooks in Keras or a snapshot of all modules.
+
+`inspection.walk` defines the edges of objects. The guard also follows weak references and methods of the
+user's classes, and arguments of `compile` only for the trained model. For the name of a refused object's
+other holder, the factories and the user's modules are searched breadth first, so that the shortest name is
+found. Objects that cannot be reached from them (an attribute of an installed library, a variable of
+another thread) have no name.
 """
 
 from __future__ import annotations
 
 import gc
+import itertools
+import sys
+import types
 import weakref
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Self
+from typing import Any, Literal, NamedTuple, Self
 
 import keras
 
 from sweeper.errors import IndependenceError
-from sweeper.guard.owned import Visit, holders_of, name_of, visits_from
-from sweeper.inspection.sorts import Sort, fields_of, label_of, sort_of
-from sweeper.inspection.walk import MOST, ObjectPath
+from sweeper.inspection.sorts import (
+    OF_KERAS,
+    Sort,
+    fields_of,
+    is_users_class,
+    is_users_module,
+    label_of,
+    sort_of,
+)
+from sweeper.inspection.walk import (
+    MODULE_ATTRIBUTE,
+    MOST,
+    Edge,
+    How,
+    ObjectPath,
+    edges_of,
+    variables_used,
+    walk,
+)
 from sweeper.train.sources.tfdata import draws_new_seeds
 from sweeper.train.step import TrainingStep
 
@@ -90,6 +115,19 @@ _MOVING = frozenset({"SpectralNormalization", "FlaxLayer", "JaxLayer", "TorchMod
 _MOST_SHOWN = 4
 
 
+class Visit(NamedTuple):
+    """One visited object, with the index of its parent, and whether a function on the path uses it.
+
+    The ``parent`` of a root is -1.
+    """
+
+    obj: Any
+    sort: Sort
+    path: ObjectPath
+    parent: int
+    by_code: bool
+
+
 @dataclass(frozen=True, slots=True)
 class Sharing:
     """An object that is older than the trial that uses it.
@@ -141,11 +179,8 @@ class Earlier:
 class Guard:
     """Guard of one trial, as a context manager around its factories.
 
-    Args:
-        trial: The trial's number.
-        warn: Called with warnings about objects that are allowed.
-        earlier: Objects of earlier trials of this process; None in a trial's own process.
-        factories: The study's factories, for names of the objects that they refer to.
+    ``earlier`` are objects of earlier trials of this process, None in a trial's own. The study's ``factories``
+    serve to name the objects that they refer to; ``warn`` is called about objects that are allowed.
     """
 
     def __init__(
@@ -177,11 +212,7 @@ class Guard:
             self._earlier.keep(self._trial, self._made)
 
     def check(self, what: What, built: Any, factory: Callable[..., Any] | None = None) -> None:
-        """Refuse what a factory built, or objects that were tracked, if a part of it is older than the trial.
-
-        Raises:
-            IndependenceError: An object is older; both users are named.
-        """
+        """Refuse what a factory built, or objects that were tracked, if a part of it is older than the trial."""
         line = self._line
         if line is None:
             msg = "Guard.check is called inside `with guard:`"
@@ -394,3 +425,154 @@ def _older_initializers(visits: Sequence[Visit], old: set[int], factory: str) ->
             f"initializer {kind} of {' and '.join(paths)} was made without a seed before {factory} was "
             f"called, so every trial begins with the same weights there; make it inside {factory}"
         )
+
+
+_MOST_ITEMS = 20_000
+"""Items of a container that are visited; a longer container is data."""
+
+_NEVER = frozenset({Sort.LEAF, Sort.CELL})
+
+
+def visits_from(
+    roots: Iterable[tuple[ObjectPath, Any]], *, trained: Any = None
+) -> tuple[list[Visit], bool]:
+    """Visit everything reachable from the roots, depth first; return the visits, and whether the walk was cut.
+
+    Each object is visited once, before its parts, and named by the first root. Only of the ``trained`` model
+    optimizer, loss and metrics count: those of a model inside it are not used in training.
+    """
+    visits: list[Visit] = []
+
+    def visit(edge: Edge, parent: int) -> Iterable[Edge] | None:
+        sort = sort_of(edge.obj)
+        if sort in _NEVER:
+            return None
+        by_code = edge.how is How.USED or (parent >= 0 and visits[parent].by_code)
+        visits.append(Visit(edge.obj, sort, edge.path, parent, by_code))
+        return parts_of(edge.obj, sort, edge.path, compiled=edge.obj is trained)
+
+    cut = walk([Edge(path, obj) for path, obj in roots], visit)
+    return visits, cut
+
+
+def parts_of(obj: Any, sort: Sort, path: ObjectPath, *, compiled: bool) -> Iterator[Edge]:
+    """Yield the edges of ``obj``, with the arguments of a model's `compile` if ``compiled``.
+
+    Objects that code uses have `How.USED`.
+    """
+    edges = itertools.islice(edges_of(obj, sort, path), _MOST_ITEMS)
+    held = _ordered(obj, edges) if sort in OF_KERAS else list(edges)
+    for edge in held:
+        # The loss is what the model was compiled with.
+        is_loss = sort is Sort.MODEL and edge.name == "loss"
+        if edge.how is not How.COMPILED and not is_loss:
+            yield from _opened(edge)
+    yield from _of_code(obj, sort, path)
+    if compiled:
+        yield from (edge for edge in held if edge.how is How.COMPILED)
+
+
+def _of_code(obj: Any, sort: Sort, path: ObjectPath) -> Iterator[Edge]:
+    """Yield the objects that a function, or the methods of an object or class, may use."""
+    if sort in OF_KERAS or sort in (Sort.OBJECT, Sort.ITERATOR):
+        yield from _of_classes(type(obj), path)
+    elif sort is Sort.FUNCTION:
+        yield from _of_variables(obj, path)
+    elif sort is Sort.CLASS and is_users_class(obj):
+        for name, member in _members(obj):
+            if not name.startswith("__"):
+                yield _member(path.of_class().attribute(name), member)
+
+
+def _opened(edge: Edge) -> Iterator[Edge]:
+    """Yield the edge, or the content of the cell to which it leads."""
+    if sort_of(edge.obj) is not Sort.CELL:
+        yield edge
+        return
+    for inside in edges_of(edge.obj, Sort.CELL, edge.path):
+        yield inside._replace(how=edge.how)
+
+
+def _ordered(obj: Any, edges: Iterable[Edge]) -> list[Edge]:
+    """Return the edges, those with the most familiar names first."""
+    order = [How.LISTED, How.FIELD, How.LAYER]
+    if is_users_class(type(obj)):
+        # In a layer of the user's own, the attribute's name is what the user knows.
+        order = [How.FIELD, How.LISTED, How.LAYER]
+    if keras.Sequential in type(obj).__mro__ or "_operations" in fields_of(obj):
+        order = [How.LAYER, *order[:2]]
+    order.append(How.COMPILED)
+    return sorted(edges, key=lambda edge: order.index(edge.how))
+
+
+def _of_classes(cls: type, path: ObjectPath) -> Iterator[Edge]:
+    """Yield class attributes and methods of the user's classes."""
+    for base in type.__dict__["__mro__"].__get__(cls):
+        if is_users_class(base):
+            for name, member in _members(base):
+                dunder = name.startswith("__") and name not in ("__call__", "__getitem__")
+                if not dunder and sort_of(member) is not Sort.CLASS:
+                    yield _member(path.attribute(name), member)
+
+
+def _members(cls: type) -> list[tuple[str, Any]]:
+    members = list(type.__dict__["__dict__"].__get__(cls).items())
+    return [(name, member) for name, member in members if sort_of(member) is not Sort.LEAF]
+
+
+def _member(path: ObjectPath, member: Any) -> Edge:
+    is_code = sort_of(member) in (Sort.FUNCTION, Sort.DESCRIPTOR)
+    return Edge(path, member, How.USED if is_code else How.HELD)
+
+
+def _of_variables(function: Any, path: ObjectPath) -> Iterator[Edge]:
+    """Yield the variables of the user's modules that a function uses."""
+    for used in variables_used(function):
+        value = used.variables.get(used.name)
+        if used.alias:
+            yield Edge(ObjectPath(f"{used.alias}.{used.name}"), value, How.USED)
+        elif sort_of(value) is not Sort.CLASS:
+            yield Edge(path.noted(f"global variable {used.name!r}"), value, How.USED)
+
+
+_MOST_SEARCHED = 300_000
+
+
+def holders_of(
+    wanted: Iterable[object], factories: Iterable[Callable[..., Any]]
+) -> Mapping[int, str]:
+    """Return the path of each wanted object in the factories and the user's modules, by id."""
+    missing = {id(obj) for obj in wanted}
+    found: dict[int, str] = {}
+    factories = list(factories)
+
+    def visit(edge: Edge, _: int) -> Iterable[Edge] | None:
+        if id(edge.obj) in missing:
+            missing.discard(id(edge.obj))
+            found[id(edge.obj)] = edge.path.text
+        sort = sort_of(edge.obj)
+        if not missing or sort in (Sort.LEAF, Sort.MODULE):
+            return None
+        return parts_of(edge.obj, sort, edge.path, compiled=True)
+
+    walk(_roots_of_names(factories), visit, most=_MOST_SEARCHED, breadth=True)
+    return found
+
+
+def _roots_of_names(factories: list[Callable[..., Any]]) -> Iterator[Edge]:
+    """Yield the factories, then the variables of the user's modules."""
+    for factory in factories:
+        yield Edge(ObjectPath(name_of(factory)), factory)
+    for module_name, module in sorted(sys.modules.items(), key=lambda each: each[0] == "__main__"):
+        users = module_name == "__main__" or is_users_module(module_name)
+        if users and type(module) is types.ModuleType:
+            for name, value in list(vars(module).items()):
+                if not name.startswith("__"):
+                    yield Edge(ObjectPath(f"{MODULE_ATTRIBUTE}{module.__name__}.{name}"), value)
+
+
+def name_of(factory: Any) -> str:
+    """Return the user's name of a factory."""
+    function = getattr(factory, "func", factory)
+    name = getattr(function, "__qualname__", None) or type(function).__name__
+    return str(name).rpartition("<locals>.")[2]

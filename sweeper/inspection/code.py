@@ -14,13 +14,7 @@ from sweeper.inspection.sources import all_codes
 
 
 def parts_of(value: Any, where: str, *, of_users_class: bool) -> Iterator[tuple[str, object]]:
-    """Yield the functions that run when ``value`` is called, and what it holds, with their names.
-
-    Args:
-        value: A wrapper of functions, a container, or another object.
-        where: Name of ``value``.
-        of_users_class: Whether to yield its class and its attributes as well.
-    """
+    """Yield the functions that run when ``value``, at ``where``, is called, and what it holds, with their names."""
     own = attributes(value)
     if isinstance(value, types.MethodType):
         yield where, value.__func__
@@ -82,12 +76,7 @@ _NO_OPERATION = frozenset({"CACHE", "EXTENDED_ARG", "NOP", "PRECALL"})
 
 
 def assigned_by(cls: type, *, library: bool) -> frozenset[str]:
-    """Return the attributes that methods of ``cls`` and its bases assign to ``self``.
-
-    Args:
-        cls: A class.
-        library: Whether to read the bases that a library defines, or the user's.
-    """
+    """Return the attributes that methods of ``cls`` and its bases, a library's or the user's, assign to ``self``."""
     bases = [base for base in cls.__mro__ if is_library_class(base) is library]
     members = (member for base in bases for member in vars(base).values())
     functions = (function for member in members for function in functions_of(member))

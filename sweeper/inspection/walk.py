@@ -53,10 +53,7 @@ _CLASS_ATTRIBUTE = "class attribute "
 class ObjectPath(NamedTuple):
     """Path to an object, for the user.
 
-    Attributes:
-        text: The path.
-        phrase: Whether it is a phrase, to which parts are appended with an arrow.
-        label: Name of the object, shown only in the paths of its parts.
+    Parts are appended with an arrow to a ``phrase``. The ``label`` is shown only in the paths of the parts.
     """
 
     text: str
@@ -146,11 +143,7 @@ def walk(
 ) -> bool:
     """Visit everything that the roots lead to, each object once; return whether the walk was cut.
 
-    Args:
-        roots: Edges to start from, in order; an object that two roots lead to belongs to the first.
-        visit: The visitor.
-        most: Number of visits after which the walk is cut; `MOST` by default.
-        breadth: Whether to walk breadth first instead of depth first.
+    An object that two roots lead to belongs to the first. After ``most`` visits (`MOST` by default) the walk is cut.
     """
     seen: dict[int, Any] = {}
     """Visited objects by id, referenced so that ids are not reused."""

@@ -23,11 +23,7 @@ SUFFIXES = {
 
 
 def check_format(name: str, path: str) -> None:
-    """Check the format's name and the suffix of ``path``.
-
-    Raises:
-        UsageError: One of them is wrong.
-    """
+    """Check the format's name and the suffix of ``path``."""
     if name not in SUFFIXES:
         msg = f"{name!r} is not an export format; use one of {', '.join(SUFFIXES)}"
         raise UsageError(msg)

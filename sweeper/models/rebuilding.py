@@ -24,9 +24,9 @@ from sweeper.errors import DataError, RestoreError
 from sweeper.guard.factories import build_model, build_step
 from sweeper.guard.guard import Earlier, Guard
 from sweeper.spec.space import CategoricalChoice, Distribution
-from sweeper.train.codec.replicas import as_one
+from sweeper.train.codec import as_one
 from sweeper.train.data import Data, DataSource
-from sweeper.train.loop.building import create_variables_of_training
+from sweeper.train.loop.runners import create_variables_of_training
 from sweeper.train.randomness.fresh_entropy import FreshEntropy
 from sweeper.train.randomness.generators import RecordedState, process_generators
 from sweeper.train.randomness.seeds import TrialSeeds, seed_everything
@@ -45,16 +45,7 @@ _built = Earlier(inline=False)
 
 @dataclass
 class ModelBuilder:
-    """Builder of one trial's model, any number of times.
-
-    Args:
-        definition: Definition of the study.
-        number: Number of the trial.
-        seeds: Seeds of the trial.
-        directory: `Trial.directory`.
-        ask: Returns the trial's parameters.
-        notice: Called with notices of the guard and the data.
-    """
+    """Builder of one trial's model, any number of times; ``ask`` returns the trial's parameters."""
 
     definition: StudyDefinition
     number: int
@@ -67,13 +58,7 @@ class ModelBuilder:
     _step: TrainingStep | None = field(default=None, init=False)
 
     def build(self, loaded: LoadedCheckpoint) -> keras.Model:
-        """Return a new model with the checkpoint's variables, each verified by its digest.
-
-        Raises:
-            RestoreError: A variable does not fit, or the model contains one twice.
-            FactoryError, DataError, IndependenceError: A factory returned a wrong value.
-            Exception: Any error of the factories.
-        """
+        """Return a new model with the checkpoint's variables, each verified by its digest."""
         with _generators_kept():
             self._trial = Trial(
                 number=self.number, seed=self.seeds.root, directory=self.directory, ask=self.ask
@@ -140,11 +125,7 @@ def _check_names(model: keras.Model, loaded: LoadedCheckpoint) -> None:
 
 
 def check_loaded(model: keras.Model, loaded: LoadedCheckpoint) -> None:
-    """Check that each variable equals the checkpoint's.
-
-    Raises:
-        RestoreError: A variable differs.
-    """
+    """Raise RestoreError for a variable that differs from the checkpoint's."""
     for index, variable in enumerate(model.variables):
         key = f"model/{index:05d}"
         wanted = as_array(key, as_one(variable, key, loaded.tensors))

@@ -2,14 +2,19 @@
 
 So the requested path either has a complete model or does not exist. Its description is renamed after the
 model, because a description without a model would be wrong.
+
+Readers of a SavedModel and of a frozen graph need no code of the study. A SavedModel, for TensorFlow Serving,
+has a signature with named inputs. A frozen graph (``.pb``) is one GraphDef whose variables are constants. A
+model with lookup tables or other resources cannot be frozen.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,14 +22,15 @@ from typing import Any
 
 import keras
 import tensorflow as tf
+from tensorflow.python.framework.convert_to_constants import convert_variables_to_constants_v2
 
 from sweeper.checkpoint.format import LoadedCheckpoint, library_versions
 from sweeper.checkpoint.tensors import TensorFile
-from sweeper.errors import ExportError, RestoreError
+from sweeper.errors import ExportError
 from sweeper.models.exported import check_target, description_path
 from sweeper.models.rebuilding import ModelBuilder
 from sweeper.train.state.fixed_parts import FixedParts
-from sweeper.train.state.variables import Reach, Variables, load_variables
+from sweeper.train.state.variables import Reach, Variables, load_variables, refuse_misfits
 from sweeper.train.warmstart.source import is_random_state
 
 _MOST_INT32 = (1 << 31) - 1
@@ -32,15 +38,10 @@ _MOST_INT32 = (1 << 31) - 1
 
 @dataclass(frozen=True)
 class ExportJob:
-    """Model to write, format (``form``) and path.
+    """Model to write, with the variables in ``loaded``: format (``form``), path, and known content of its ``card``.
 
-    Attributes:
-        loaded: The model's variables.
-        training: One or more checkpoints with the optimizer's variables, oldest first. The last one
-            belongs to ``loaded``.
-        card: Known content of the description.
-        force: Whether an existing file is replaced.
-        name: Name of TensorFlow's checkpoints.
+    Of ``training``, one or more checkpoints with the optimizer's variables, the last one belongs to ``loaded``.
+    TensorFlow's checkpoints are called ``name``.
     """
 
     form: str
@@ -53,14 +54,7 @@ class ExportJob:
 
 
 def export_model(builder: ModelBuilder, job: ExportJob) -> dict[str, Any]:
-    """Build the model, write it and its description, and return the description.
-
-    Raises:
-        UsageError: The path exists, or its directory does not.
-        ExportError: The format does not support the model, or the disk is full. Nothing is left at the
-            path.
-        RestoreError, FactoryError, DataError: The model cannot be built.
-    """
+    """Build the model, write it and its description, and return the description; after an error nothing is left."""
     check_target(job.path, force=job.force)
     model = builder.build(job.loaded)
     with _beside(job.path) as directory:
@@ -100,9 +94,7 @@ def _write(builder: ModelBuilder, model: keras.Model, job: ExportJob, path: Path
             return _write_safetensors(job.loaded, path)
         case "tf-checkpoint":
             return _write_checkpoints(model, job, path)
-    from sweeper.models import served
-
-    write = served.write_frozen_graph if job.form == "frozen" else served.write_saved_model
+    write = _write_frozen_graph if job.form == "frozen" else _write_saved_model
     return write(model, builder.batch(), path)
 
 
@@ -193,13 +185,10 @@ def _load_optimizer(model: keras.Model, training: LoadedCheckpoint) -> None:
     variables = Variables("optimizer", lambda: list(Reach(model).now.own_optimizer))
     saved = training.state["optimizer"]
     found = variables.mismatches(saved, training.tensors)
-    if found:
-        shown = "\n  ".join(found)
-        msg = (
-            f"checkpoint {training.path} does not fit the optimizer of the model factory (nothing "
-            f"was written):\n  {shown}\nUndo the change of the study's code"
-        )
-        raise RestoreError(msg)
+    cure = "export with the code that wrote it"
+    refuse_misfits(
+        training, found, "the optimizer of the model factory (nothing was written)", cure
+    )
     variables.restore(saved, training.tensors)
 
 
@@ -244,3 +233,136 @@ def _fsync(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+_SIGNATURE = "serving_default"
+_GENERATED = re.compile(r"(keras_tensor|input_layer|input)?(_\d+)?")
+_NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_]+")
+
+
+def _write_saved_model(model: keras.Model, batch: Any, path: Path) -> dict[str, Any]:
+    """Write a SavedModel, and return its inputs and outputs for display."""
+    function, traced = _forward_pass(model, batch)
+    archive = keras.export.ExportArchive()
+    archive.track(model)
+    archive.add_endpoint(_SIGNATURE, function)
+    with _quiet():
+        archive.write_out(str(path), verbose=False)
+    inputs = traced.structured_input_signature[1]
+    return {
+        "signature": _SIGNATURE,
+        "inputs": {name: _shown(spec) for name, spec in inputs.items()},
+        "outputs": {name: _shown(out) for name, out in traced.structured_outputs.items()},
+    }
+
+
+def _write_frozen_graph(model: keras.Model, batch: Any, path: Path) -> dict[str, Any]:
+    """Write a frozen graph, and return its inputs and outputs for display."""
+    _, concrete = _forward_pass(model, batch)
+    frozen = convert_variables_to_constants_v2(concrete)
+    graph = frozen.graph.as_graph_def()
+    _refuse_resources(graph)
+    path.write_bytes(graph.SerializeToString(deterministic=True))
+    outputs = dict(zip(sorted(concrete.structured_outputs), frozen.outputs, strict=True))
+    return {
+        "inputs": {tensor.name: _shown(tensor) for tensor in frozen.inputs},
+        "outputs": {tensor.name: _shown(tensor) for tensor in outputs.values()},
+        "output_names": {name: tensor.name for name, tensor in outputs.items()},
+    }
+
+
+def _forward_pass(model: keras.Model, batch: Any) -> tuple[Any, Any]:
+    """Return a graph function from named inputs to named predictions, and its trace for any batch size.
+
+    The structure and dtypes are those of ``batch``, the model's inputs, which must be dense arrays.
+    """
+    leaves = tf.nest.flatten(batch)
+    tensors = list(getattr(model, "inputs", None) or ())
+    if isinstance(batch, Mapping):
+        # The order of `tf.nest` for the leaves of a mapping.
+        names = [_clean(str(key)) for key in sorted(batch)]
+        by_name = {_clean(tensor.name): tensor for tensor in tensors}
+        tensors = [by_name.get(name) for name in names]
+    else:
+        tensors = tensors if len(tensors) == len(leaves) else [None] * len(leaves)
+        names = [_input_name(t, i, len(leaves)) for i, t in enumerate(tensors)]
+    if len(set(names)) != len(leaves):
+        names = [f"input_{index}" for index in range(len(leaves))]
+        tensors = [None] * len(leaves)
+    signature = {
+        name: _spec(name, leaf, tensor)
+        for name, leaf, tensor in zip(names, leaves, tensors, strict=True)
+    }
+
+    def serve(**named: Any) -> dict[str, Any]:
+        given = tf.nest.pack_sequence_as(batch, [named[name] for name in names])
+        return _named_outputs(model(given, training=False))
+
+    function = tf.function(serve, autograph=False)
+    return function, function.get_concrete_function(**signature)
+
+
+def _spec(name: str, leaf: Any, tensor: Any) -> tf.TensorSpec:
+    """Return an input's specification for any number of samples: the model's own, or the batch's."""
+    if isinstance(leaf, tf.RaggedTensor | tf.SparseTensor):
+        msg = (
+            f"input {name!r} of the model is a {type(leaf).__name__}, which this form cannot name; "
+            "use --format keras or weights"
+        )
+        raise ExportError(msg)
+    given = tf.convert_to_tensor(leaf)
+    own = tensor is not None and given.dtype != tf.string
+    dtype = tf.as_dtype(tensor.dtype) if own else given.dtype
+    shape = given.shape if tensor is None else tensor.shape
+    return tf.TensorSpec([None, *shape[1:]], dtype, name=name)
+
+
+def _input_name(tensor: Any, index: int, count: int) -> str:
+    """Return the user's name of an input, or a generic one if Keras generated the name."""
+    if tensor is not None and not _GENERATED.fullmatch(tensor.name):
+        return _clean(re.sub(r"_\d+$", "", tensor.name))
+    return "input" if count == 1 else f"input_{index}"
+
+
+def _clean(name: str) -> str:
+    return _NOT_IN_NAMES.sub("_", name).strip("_") or "input"
+
+
+def _named_outputs(outputs: Any) -> dict[str, Any]:
+    """Return a model's outputs by name: a mapping's names, ``output``, or ``output_0``, ``output_1``, …."""
+    if isinstance(outputs, Mapping) and not any(map(tf.nest.is_nested, outputs.values())):
+        return {_clean(str(name)): value for name, value in outputs.items()}
+    leaves = tf.nest.flatten(outputs)
+    if len(leaves) == 1:
+        return {"output": leaves[0]}
+    return {f"output_{index}": leaf for index, leaf in enumerate(leaves)}
+
+
+def _shown(spec: Any) -> str:
+    """Return a tensor's dtype and shape for display: ``float32[?, 10]``."""
+    sizes = ", ".join("?" if size is None else str(size) for size in spec.shape)
+    return f"{spec.dtype.name}[{sizes}]"
+
+
+def _refuse_resources(graph: Any) -> None:
+    kinds = {"HashTableV2", "MutableHashTableV2", "VarHandleOp", "LookupTableFindV2"}
+    nodes = [*graph.node, *(n for f in graph.library.function for n in f.node_def)]
+    found = sorted({node.op for node in nodes if node.op in kinds})
+    if found:
+        msg = (
+            f"the model's graph has {', '.join(found)}, whose contents are not constants, so it "
+            "cannot be frozen; use --format savedmodel, or leave the lookup out of the model"
+        )
+        raise ExportError(msg)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Context manager that suppresses TensorFlow's output about the export."""
+    logger = tf.get_logger()
+    before = logger.level
+    logger.setLevel("ERROR")
+    try:
+        yield
+    finally:
+        logger.setLevel(before)

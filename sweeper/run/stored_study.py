@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from sweeper.checkpoint.remote_listing import delete_remote, list_remote
+from sweeper.checkpoint.remote_objects import delete_remote, list_remote
 from sweeper.db.repository import Repository, StudyRow
 from sweeper.definition.definition import StudySettings
 from sweeper.errors import (

@@ -119,12 +119,7 @@ class Data:
 
 @dataclass(frozen=True)
 class SourceOptions:
-    """Options of the sources of all kinds of data.
-
-    Attributes:
-        name: Argument of `Data` with the data, for errors.
-        seed: Seed of the order of a pass; None for the data's own order.
-    """
+    """Options of the sources of all kinds of data: the argument of `Data`, and the seed of the order of a pass."""
 
     name: str
     notice: Callable[[str], None]
@@ -176,11 +171,7 @@ class DataSource:
         raise NotImplementedError
 
     def drop(self, batches: Iterator[Any], step: int, shown: str) -> None:
-        """Draw and drop the first ``step`` batches of a pass, which were trained on already.
-
-        Raises:
-            DataError: The pass, which messages call ``shown``, is shorter than that.
-        """
+        """Draw and drop the first ``step`` batches of a pass, ``shown``, which were trained on already."""
         if not step:
             return
         count = "1 batch is" if step == 1 else f"{step:,} batches are"
@@ -203,18 +194,11 @@ class DataSource:
         """Return the state besides the position, after the batches drawn from the last `open`, as JSON.
 
         Arrays go into ``tensors``, under names that begin with ``name``.
-
-        Raises:
-            UncapturableError: A part of the state cannot be captured.
         """
         del name, tensors
 
     def restore(self, name: str, saved: Any, tensors: Mapping[str, Any]) -> None:
-        """Restore a captured state for the next `open` at that position.
-
-        Raises:
-            RestoreError: It does not fit this source.
-        """
+        """Restore a captured state for the next `open` at that position."""
         del name, saved, tensors
 
 

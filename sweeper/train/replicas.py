@@ -55,13 +55,7 @@ def samples_in(batch: Any) -> Any:
 
 
 class ReplicatedStep:
-    """A step on all replicas of the model's strategy, for one global batch.
-
-    Args:
-        model: A compiled model, created in the strategy's scope.
-        step: ``train_step`` or ``test_step`` of the model or of a `TrainingStep`; called on each
-            replica with its slice.
-    """
+    """A ``train_step`` or ``test_step`` on all replicas of the model's strategy, each with its slice of a batch."""
 
     def __init__(self, model: keras.Model, step: Callable[[Any], Any]) -> None:
         self._model = model
@@ -109,16 +103,7 @@ class ReplicatedStep:
         return tf.add_n(values) / tf.cast(len(values), values[0].dtype)
 
     def check_arrays(self, samples: int, batch_size: int, *, last: bool) -> None:
-        """Refuse a ``batch_size`` with which arrays come in batches that cannot be shared equally.
-
-        Args:
-            samples: Number of samples in the arrays.
-            batch_size: The user's batch size.
-            last: Whether the last, smaller batch is ever drawn.
-
-        Raises:
-            DataError: Gives the advice.
-        """
+        """Refuse arrays whose batches, with the ``last`` and smaller one if it is drawn, cannot be shared equally."""
         sizes = [min(batch_size, samples), samples % batch_size if last else 0]
         for size, which in zip(sizes, ("each", "the last"), strict=True):
             if size % self._replicas:
@@ -127,14 +112,7 @@ class ReplicatedStep:
 
     @contextmanager
     def checked(self, shown: str = "a batch") -> Iterator[None]:
-        """Context manager for running the step; refuses a batch that cannot be shared equally.
-
-        Args:
-            shown: Description of the batch, such as ``batch 3 of epoch 1``.
-
-        Raises:
-            DataError: Gives the advice.
-        """
+        """Context manager for running the step; refuses a batch, ``shown``, that cannot be shared equally."""
         try:
             yield
         except tf.errors.InvalidArgumentError as error:
@@ -157,11 +135,7 @@ class ReplicatedStep:
 
 
 def _check_replica(model: keras.Model, replicas: int) -> None:
-    """Refuse what a replica's thread, which has just run a step, does not share with the others.
-
-    Raises:
-        UncapturableError, FactoryError: Names the generator, or the layer that adds losses.
-    """
+    """Refuse what a replica's thread, which has just run a step, does not share with the others."""
     if global_seed_generator() is not None:
         msg = (
             "the step draws from Keras's global seed generator (keras.random without a "
@@ -188,11 +162,7 @@ _ELSEWHERE = (
 
 
 def check_strategy(strategy: Any) -> None:
-    """Refuse a strategy unless its replicas are synchronous and in this process.
-
-    Raises:
-        FactoryError: Names the strategy and the one to use.
-    """
+    """Refuse a strategy unless its replicas are synchronous and in this process."""
     mirrored = isinstance(strategy, tf.distribute.MirroredStrategy)
     elsewhere = isinstance(strategy, _ELSEWHERE)
     if mirrored or not (elsewhere or strategy.num_replicas_in_sync > 1):
@@ -207,18 +177,7 @@ def check_strategy(strategy: Any) -> None:
 
 
 def check_model(model: keras.Model, step: TrainingStep | None = None) -> str | None:
-    """Refuse a model that several replicas would train differently from one.
-
-    Args:
-        model: A compiled model.
-        step: The training step that replaces the model's own, if any.
-
-    Returns:
-        A notice for the user, or None.
-
-    Raises:
-        FactoryError: Names the unsupported part and the alternative.
-    """
+    """Refuse a compiled model that several replicas would train differently from one; return a notice, or None."""
     strategy = model.distribute_strategy
     check_strategy(strategy)
     replicas = strategy.num_replicas_in_sync

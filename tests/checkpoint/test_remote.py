@@ -23,8 +23,14 @@ from object_faults import (
 from sweeper.checkpoint import remote_objects as objects_module
 from sweeper.checkpoint.format import MANIFEST_FILE, TENSORS_FILE
 from sweeper.checkpoint.reading import load_checkpoint, load_newest, read_kept
-from sweeper.checkpoint.remote_listing import is_set_aside_remote, listed_objects, sweep_remote
-from sweeper.checkpoint.remote_objects import ObjectStore, check_checkpoints_location, is_transient
+from sweeper.checkpoint.remote_objects import (
+    ObjectStore,
+    check_checkpoints_location,
+    is_set_aside_remote,
+    is_transient,
+    listed_objects,
+    sweep_remote,
+)
 from sweeper.checkpoint.remote_store import RemoteCheckpointStore, open_store
 from sweeper.checkpoint.store import CheckpointStore, sweep_leftovers
 from sweeper.errors import CheckpointError, CorruptCheckpointError, UsageError

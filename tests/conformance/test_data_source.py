@@ -23,11 +23,10 @@ import pytest
 import tensorflow as tf
 from forked_programs import PROGRAM
 
-from sweeper.train.codec import tells_its_state
+from sweeper.inspection.sorts import tells_its_state
 from sweeper.train.data import DataSource, SourceOptions
 from sweeper.train.sources.arrays import ArraySource
-from sweeper.train.sources.epochs import EpochFunctionSource
-from sweeper.train.sources.graindata import GrainSource
+from sweeper.train.sources.epochs import EpochFunctionSource, GrainSource
 from sweeper.train.sources.pydataset import PyDatasetSource
 from sweeper.train.sources.runner import Reader
 from sweeper.train.sources.tfdata import TfDataSource

@@ -14,7 +14,7 @@ from plain_settings import plain_settings
 from sweeper.definition.loading import load_definition
 from sweeper.definition.trial import Trial
 from sweeper.errors import IndependenceError
-from sweeper.guard import owned
+from sweeper.guard import guard
 from sweeper.guard.guard import Earlier
 from sweeper.run.protocol.messages import Assignment
 from sweeper.run.trial.parts import make_plan
@@ -128,5 +128,5 @@ def fresh_names():
 def no_modules_of_other_tests(monkeypatch):
     """A test's own studies are all of the user's: whatever pytest has imported would be searched too."""
     before = set(sys.modules)
-    real = owned.is_users_module
-    monkeypatch.setattr(owned, "is_users_module", lambda n: n not in before and real(n))
+    real = guard.is_users_module
+    monkeypatch.setattr(guard, "is_users_module", lambda n: n not in before and real(n))

@@ -18,8 +18,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from sweeper.errors import IndependenceError
-from sweeper.guard.guard import Earlier, Guard
-from sweeper.guard.owned import visits_from
+from sweeper.guard.guard import Earlier, Guard, visits_from
 from sweeper.inspection import walk as walking
 from sweeper.inspection.walk import ObjectPath
 

@@ -11,7 +11,7 @@ from study_files import TWO_STEPS, StudyText
 from sweeps import sweep
 
 from sweeper.errors import IndependenceError
-from sweeper.guard import owned
+from sweeper.guard import guard
 from sweeper.guard.guard import AgeBoundary, Earlier, Guard
 
 
@@ -75,7 +75,7 @@ def test_what_only_a_running_function_has_is_refused_without_a_name():
     hidden = iter([local])
     monkey = types.MethodType(lambda _self: model(local), hidden)
     del hidden
-    assert owned.holders_of([object()], [monkey]) == {}
+    assert guard.holders_of([object()], [monkey]) == {}
     with pytest.raises(
         IndependenceError, match=r"^layer 'local' is model.layers\[0\] of this trial and "
     ):

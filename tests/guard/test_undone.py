@@ -15,7 +15,7 @@ from sweeper.definition.loading import load_definition
 from sweeper.run.protocol.messages import Assignment, Failed, Finished
 from sweeper.run.worker.inline import InlineTrials
 from sweeper.train.randomness.seeds import IMPORT_SEED, seed_everything
-from sweeper.train.userstate import undoing
+from sweeper.train.userstate import walk
 
 
 class Worker:
@@ -75,7 +75,7 @@ def test_control_where_nothing_is_undone_the_next_trial_trains_otherwise(tmp_pat
     def nothing(*_arguments):
         yield
 
-    monkeypatch.setattr(undoing, "changes_undone", nothing)
+    monkeypatch.setattr(walk, "changes_undone", nothing)
     file = next(file for file in UNDONE if file.stem == "shared_generator")
     assert digest_of_trial(file, tmp_path, (0, 1)) != digest_of_trial(file, tmp_path, (1,))
 

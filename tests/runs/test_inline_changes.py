@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 from sweeps import notices_of
 
-from sweeper.train.userstate import undoing
+from sweeper.train.userstate import walk
 
 STUDY = """
 import functools
@@ -137,7 +137,7 @@ def test_control_without_it_the_next_trial_goes_on_with_the_changes(tmp_path, mo
     def nothing(*_arguments):
         yield
 
-    monkeypatch.setattr(undoing, "changes_undone", nothing)
+    monkeypatch.setattr(walk, "changes_undone", nothing)
     monkeypatch.setenv("SWEEPER_TEST_SEEN", "")
     [first, second], _, _ = run(tmp_path)
     assert all(second[-1][name] > value for name, value in first[-1].items())

@@ -11,8 +11,7 @@ from sweeps import RunningCommand, database_url, results_of, sweep, trials_in
 from sweeper.api.collection import collect
 from sweeper.checkpoint.format import MANIFEST_FILE, TENSORS_FILE
 from sweeper.checkpoint.reading import load_checkpoint
-from sweeper.checkpoint.remote_listing import listed_objects
-from sweeper.checkpoint.remote_objects import ObjectStore
+from sweeper.checkpoint.remote_objects import ObjectStore, listed_objects
 from sweeper.checks.verify_findings import kept_checkpoints_of
 from sweeper.db.database import Database
 from sweeper.db.repository import Repository

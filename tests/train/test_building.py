@@ -8,8 +8,8 @@ import pytest
 from trainings import Watcher, plan, small_data, train
 
 from sweeper import TrainingStep
-from sweeper.train.loop import building
-from sweeper.train.loop.building import build_before_tracing
+from sweeper.train.loop import runners
+from sweeper.train.loop.runners import build_before_tracing
 
 X, Y = np.ones((4, 3), np.float32), np.ones((4, 1), np.float32)
 
@@ -102,7 +102,7 @@ def test_such_a_step_is_traced_once_and_its_training_ends_the_same(tmp_path, mon
         return watcher.digest, len(traced)
 
     digest, times = ended(tmp_path / "before")
-    monkeypatch.setattr(building, "_build_optimizer_of", lambda step: None)
+    monkeypatch.setattr(runners, "_build_optimizer_of", lambda step: None)
     assert ended(tmp_path / "by the trace") == (digest, 2), "the control"
     assert times == 1
 
@@ -120,6 +120,6 @@ def test_a_fault_in_a_metric_of_the_users_is_raised_and_not_swallowed():
 
 
 def test_what_does_not_fit_is_left_to_the_trace_and_logged(caplog):
-    with caplog.at_level(logging.DEBUG, logger="sweeper.train.loop.building"):
+    with caplog.at_level(logging.DEBUG, logger="sweeper.train.loop.runners"):
         build_before_tracing(compiled(), (np.ones((4, 7), np.float32), Y))
     assert "built by its trace" in caplog.text

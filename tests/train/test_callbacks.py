@@ -4,6 +4,7 @@ import functools
 import gc
 import logging
 import threading
+from collections import defaultdict
 from pathlib import Path
 
 import keras
@@ -18,7 +19,7 @@ from trainings import Watcher, digits, one_layer, plan, train, unvalidated
 import sweeper
 from sweeper.checkpoint.reading import load_newest
 from sweeper.errors import RestoreError, UncapturableError
-from sweeper.train.userstate.built_ins import HANDLES
+from sweeper.train.userstate.walk import HANDLES
 
 
 def light(make, epochs=2):
@@ -228,6 +229,19 @@ class Aliases(keras.callbacks.Callback):
         self.a.append(batch)
 
 
+class Switches(Holder):
+    """Gives its dict another default after the third batch."""
+
+    def __init__(self, new=list):
+        super().__init__(defaultdict(int))
+        self.new, self.count = new, 0
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.count += 1
+        if self.count == 3:
+            self.thing.default_factory = self.new if isinstance(self.new, type) else self.new()
+
+
 CONSTANTS = (
     logging.getLogger("x"),
     np.sin,
@@ -255,6 +269,7 @@ def holders():
         "shared as well": Holder(shared),
         "shared inside": Holder({"inside": shared}),
         "aliases": Aliases(),
+        "default": Switches(),
     }
 
 
@@ -331,6 +346,12 @@ def test_what_came_to_be_shared_during_training_stays_shared(resumed):
     aliases = resumed["aliases"]
     assert aliases.a is aliases.b
     assert len(aliases.a) == 14
+
+
+def test_a_default_that_training_changed_is_the_default_again(resumed):
+    assert resumed["default"].thing.default_factory is list
+    with pytest.raises(UncapturableError, match=r"Switches.thing: attribute 'default_factory'"):
+        train(light(lambda: [Switches(lambda: lambda: 3)]), Watcher(block=1, stop_at=4))
 
 
 def test_a_large_array_that_never_changes_is_not_saved_again(tmp_path):

@@ -26,7 +26,7 @@ from sweeper import Data
 from sweeper.checkpoint.reading import load_newest, read_manifest
 from sweeper.errors import RestoreError, UncapturableError
 from sweeper.models.rebuilding import check_loaded
-from sweeper.train.codec import replicas, replicas_of
+from sweeper.train.codec import hold_replicas, replicas_of
 from sweeper.train.state.variables import load_variables
 
 
@@ -216,9 +216,9 @@ def test_replicas_are_held_by_reference(monkeypatch):
     with two_replicas().scope():
         variable = tf.Variable(np.zeros(4, np.float32))
     tensors = {}
-    assert replicas.hold_replicas(variable, "v", tensors) == ("v/replica-1",)
+    assert hold_replicas(variable, "v", tensors) == ("v/replica-1",)
     again = {}
-    replicas.hold_replicas(variable, "v", again)
+    hold_replicas(variable, "v", again)
     for name, tensor in tensors.items():
         assert np.asarray(tensor).ctypes.data == np.asarray(again[name]).ctypes.data
     for each in replicas_of(variable):

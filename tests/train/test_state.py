@@ -14,15 +14,9 @@ from trainings import Watcher, one_layer, plan, train, unvalidated
 from sweeper.checkpoint.reading import load_newest
 from sweeper.definition.trial import Trial
 from sweeper.errors import RestoreError, UncapturableError
-from sweeper.train.codec import (
-    NotPlainError,
-    decode,
-    encode,
-    put_array,
-    take_array,
-)
+from sweeper.train.codec import NotPlainError, decode, encode, put_array, take_array
 from sweeper.train.loop.loop import TrainingLoop
-from sweeper.train.state.tracked import check_trackable
+from sweeper.train.state.callbacks import check_trackable
 from sweeper.train.state.variables import Reach
 from sweeper.train.userstate.holders import SetItems
 from sweeper.train.userstate.refused import Kind, Uncaptured, kind_of

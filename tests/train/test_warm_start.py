@@ -357,7 +357,7 @@ def test_what_was_taken_is_said(base):
     from sweeper.train.loop.loop import TrainingLoop
 
     loop = TrainingLoop(warm(base), Watcher(), said.append)
-    report = loop.warm_start.match()
+    report = loop.match_warm_start()
     digest = locate(WarmStart(base)).digest()
     assert said == [
         f"begins from {base} (Keras weights, digest {digest[:8]}): 8 of the model's 8 variables"

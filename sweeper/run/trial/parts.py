@@ -19,8 +19,7 @@ from sweeper.definition.definition import StudyDefinition
 from sweeper.definition.trial import Trial
 from sweeper.errors import CheckpointError, FactoryError
 from sweeper.guard.factories import build_callbacks, build_data, build_model, build_step
-from sweeper.guard.guard import Earlier, Guard
-from sweeper.guard.owned import name_of
+from sweeper.guard.guard import Earlier, Guard, name_of
 from sweeper.inspection.sorts import class_name
 from sweeper.run.protocol.channel import Link
 from sweeper.run.protocol.messages import Assignment

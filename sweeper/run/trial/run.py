@@ -31,8 +31,7 @@ from sweeper.checkpoint.store import sweep_leftovers
 from sweeper.checkpoint.writer import BackgroundWriter
 from sweeper.definition.definition import StudyDefinition, StudySettings
 from sweeper.errors import CheckpointError, DefinitionError, ObjectiveError
-from sweeper.guard.guard import Earlier
-from sweeper.guard.owned import name_of
+from sweeper.guard.guard import Earlier, name_of
 from sweeper.inspection.measured import measured_names
 from sweeper.inspection.sorts import class_name
 from sweeper.records.results import EpochRecord
@@ -314,7 +313,7 @@ def _began_from(
         return {}
     if loaded is not None:
         return {"warm_start": digest_now(plan.warm_start, warn)}
-    report = loop.warm_start.match()
+    report = loop.match_warm_start()
     if report is None:
         return {}
     print(report.text(), flush=True)  # noqa: T201 - the trial's log

@@ -42,10 +42,9 @@ class InlineTrials:
     def __call__(self, assignment: Assignment, supervisor: AttemptSupervisor) -> None:
         import keras
 
-        from sweeper.guard.guard import Earlier
-        from sweeper.guard.owned import name_of
+        from sweeper.guard.guard import Earlier, name_of
         from sweeper.run.trial.run import run_trial
-        from sweeper.train.userstate.undoing import changes_undone
+        from sweeper.train.userstate.walk import changes_undone
 
         if self._earlier is None:
             self._earlier = Earlier()

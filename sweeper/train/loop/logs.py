@@ -78,8 +78,7 @@ def log_shapes(outputs: Mapping[str, Any]) -> dict[str, tuple[int | None, ...]]:
 def check_objective(objective: str, reported: Shapes, hint: str = "") -> None:
     """Refuse an objective that is missing in the logs of an epoch, of these shapes, or is an array.
 
-    Raises:
-        ObjectiveError: Lists the possible names, after ``hint``, a possible reason.
+    The error lists the possible names, after ``hint``, a possible reason.
     """
     if reported.get(objective) == () or objective.removeprefix("val_") == "learning_rate":
         return
@@ -149,14 +148,10 @@ def check_rung(objective: str, last: EpochRecord) -> None:
 
 
 class Reported:
-    """Metrics that the epochs of one training report.
+    """Metrics that the epochs of one training report; each objective must be reported as one number.
 
-    Args:
-        objectives: Names of the objectives, each of which must be reported as one number.
-        epochs: Total number of epochs, for errors.
-        notice: Called with metrics that are too large to be stored by component, and with the first
-            loss or objective that is NaN or infinite.
-        nonfinite: Whether such a loss or objective ends the training.
+    ``notice`` is called with metrics that are too large to be stored by component, and with the first
+    loss or objective that is NaN or infinite, unless that ends the training.
     """
 
     def __init__(
@@ -217,10 +212,7 @@ class Reported:
     def check_finite(self, epochs: Sequence[EpochRecord]) -> None:
         """Report a loss or an objective that is NaN or infinite in the last of the finished ``epochs``.
 
-        Only the first such epoch is reported.
-
-        Raises:
-            NonFiniteError: There is one, and the study has ``nonfinite="fail"``.
+        Only the first such epoch is reported; with ``nonfinite="fail"`` it is a NonFiniteError.
         """
         *earlier, last = epochs
         found = next(self._not_finite(last), None)

@@ -22,17 +22,27 @@ import keras
 import numpy as np
 
 from sweeper.checkpoint.format import LoadedCheckpoint, Snapshot
+from sweeper.errors import FactoryError
 from sweeper.records.results import EpochRecord
-from sweeper.train.loop.building import take_one_step
+from sweeper.spec.warm_start import WarmStartReport
+from sweeper.train.data import DataSource
 from sweeper.train.loop.logs import Reported, metrics_or_logs, to_python
-from sweeper.train.loop.plan import Observer, Paused, Stopped, TrainingPlan
-from sweeper.train.loop.prepared import prepare_training
+from sweeper.train.loop.plan import Observer, Paused, Stopped, TrainingPlan, roots_of
+from sweeper.train.loop.runners import Blocks, build_before_tracing, make_runner, take_one_step
 from sweeper.train.randomness.hidden_state import HiddenState
+from sweeper.train.replicas import check_model
+from sweeper.train.sources.opening import open_sources
 from sweeper.train.sources.runner import Runner
-from sweeper.train.state.callbacks import without_superfluous
+from sweeper.train.state.callbacks import (
+    FinalAverages,
+    listens_to_batches,
+    summaries_to,
+    without_superfluous,
+    writing_by_batch,
+)
 from sweeper.train.state.state import HistoryRecord, Position, TrainingState, default_components
 from sweeper.train.state.variables import weights_digest
-from sweeper.train.warmstart.initial import WarmInitialState
+from sweeper.train.warmstart.initial import WarmValues, match_warm_start
 
 _LOG = logging.getLogger(__name__)
 
@@ -44,12 +54,7 @@ _NO_END = 1 << 40
 
 
 class TrainingLoop:
-    """A training, from its beginning or a checkpoint to its end.
-
-    Raises:
-        FactoryError, DataError, ObjectiveError, UncapturableError: The plan cannot be trained, or
-            not exactly; nothing has run yet.
-    """
+    """A training, from its beginning or a checkpoint to its end."""
 
     def __init__(
         self,
@@ -59,16 +64,28 @@ class TrainingLoop:
     ) -> None:
         self._plan = plan = replace(plan, callbacks=without_superfluous(plan.callbacks, notice))
         self._observer = observer
+        self._taken = plan.steps_of
         self._hidden = HiddenState(plan.order_seed, notice)
         with self._hidden:
-            self._prepared = prepare_training(plan, notice)
-            self._train, self._test = self._prepared.train, self._prepared.test
-            self._taken = plan.steps_of
+            _refuse_uncompiled(plan.model)
+            remark = check_model(plan.model, plan.step)
+            if remark is not None:
+                notice(remark)
+            source, validation = open_sources(plan.data, plan.order_seed, notice)
+            self._train, self._test = self._traced_runners(source, validation)
+            self._callbacks = self._callback_list()
+            self._averages = FinalAverages(plan.callbacks)
+            self._blocks = Blocks(plan.model, self._callbacks.callbacks)
+            self._listening = listens_to_batches(self._callbacks.callbacks, test=False)
+            self._listening_to_tests = listens_to_batches(self._callbacks.callbacks, test=True)
+            # Callbacks may change ``trainable`` later.
+            self._trained = list(plan.model.trainable_weights)
             self.history: keras.callbacks.History = plan.model.history
             self._record = HistoryRecord(self.history)
+            # Every variable that a graph creates exists now, and the callbacks know the model.
             self._state = TrainingState(
                 default_components(
-                    self._prepared.roots,
+                    roots_of(plan, {"train": source, "validation": validation}),
                     self._record,
                     self._train,
                     self._test,
@@ -87,8 +104,47 @@ class TrainingLoop:
         self._position = Position()
         self._held: Snapshot | None = None
         self._measured = ""
-        self.warm_start = WarmInitialState(plan.warm_start, plan.model, notice)
+        self._notice = notice
+        self._initial: WarmValues | None = None
         self.pruned = False
+
+    def _traced_runners(
+        self, source: DataSource, validation: DataSource | None
+    ) -> tuple[Runner, Runner | None]:
+        model, data, taken = self._plan.model, self._plan.data, self._taken
+        train = make_runner(model, source, taken.train_step, data.steps_per_epoch)
+        build_before_tracing(model, train.example(), self._plan.step)
+        test = None
+        if validation is not None:
+            test = make_runner(
+                model, validation, taken.test_step, data.validation_steps, continues=False
+            )
+        for runner in filter(None, (train, test)):
+            runner.trace()
+        return train, test
+
+    def _callback_list(self) -> keras.callbacks.CallbackList:
+        """Return the user's callbacks and Keras's history, which get the model."""
+        plan = self._plan
+        callbacks = keras.callbacks.CallbackList(
+            list(plan.callbacks),
+            add_history=True,
+            model=plan.model,
+            verbose=0,
+            epochs=plan.epochs,
+            steps=self._train.reader.steps,
+        )
+        # A callback in another thread could still be running when a snapshot is taken.
+        callbacks._async_train = callbacks._async_test = False
+        board = writing_by_batch(callbacks.callbacks)
+        if board is not None and not plan.model.run_eagerly:
+            # Traced again, because the callback that writes the model's summaries has the model now.
+            with summaries_to(board, "train"):
+                self._train.trace()
+            if self._test is not None:
+                with summaries_to(board, "validation"):
+                    self._test.trace()
+        return callbacks
 
     @property
     def steps_per_epoch(self) -> int | None:
@@ -133,16 +189,22 @@ class TrainingLoop:
             logs = self._test_steps(self._test, self._position.epoch - 1, to_callbacks=False)
         return {f"val_{name}": value for name, value in logs.items()}
 
+    def match_warm_start(self) -> WarmStartReport | None:
+        """Find the initial values of the plan's warm start, once, and return the report; None without one."""
+        options = self._plan.warm_start
+        if options is None:
+            return None
+        if self._initial is None:
+            self._initial = match_warm_start(options, self._plan.model)
+            self._notice(self._initial.report.summary())
+        return self._initial.report
+
     def run(self, loaded: LoadedCheckpoint | None = None) -> Position:
         """Train from the start or ``loaded`` to the end; return the position, set ``pruned`` if the pruner ended it.
 
         Raises:
             Stopped: The observer requested a stop, and has the snapshot; `Paused` if the plan has
                 a pause here.
-            RestoreError: The checkpoint does not fit the model.
-            UncapturableError: A callback holds a value that cannot be captured; no step has run.
-            NonFiniteError: The loss or the objective became NaN or infinite, and the plan ends then.
-            WarmStartError, CheckpointError: The plan's warm start cannot be used.
         """
         with self._hidden:
             return self._run(loaded)
@@ -150,13 +212,14 @@ class TrainingLoop:
     def _run(self, loaded: LoadedCheckpoint | None) -> Position:
         model = self._plan.model
         model.stop_training = False
-        if loaded is None:
-            self.warm_start.apply()
+        if loaded is None and self.match_warm_start() and self._initial is not None:
+            self._initial.assign()
+            self._initial = None
         if loaded is not None and model.run_eagerly:
             batch = self._train.building_batch()
             self._state.prepared(lambda: take_one_step(model, self._taken.train_step, batch))
         self._state.before_train_begin(loaded)
-        self._prepared.callbacks.on_train_begin()
+        self._callbacks.on_train_begin()
         if loaded is None:
             self._state.begin()
             self._snapshot()
@@ -181,7 +244,7 @@ class TrainingLoop:
         epoch = self._position.epoch
         if self._position.step_in_epoch == 0:
             self._taken.reset_metrics()
-            self._prepared.callbacks.on_epoch_begin(epoch)
+            self._callbacks.on_epoch_begin(epoch)
             self._train.reader.begin_epoch(epoch)
         logs = self._train_steps(epoch)
         self._train.reader.end_epoch(epoch)
@@ -222,7 +285,7 @@ class TrainingLoop:
 
     def _end_epoch(self, epoch: int, logs: dict[str, Any]) -> EpochRecord:
         """Call the callbacks with ``logs``, and record the logs with the callbacks' additions."""
-        for callback in self._prepared.callbacks.callbacks:
+        for callback in self._callbacks.callbacks:
             callback.on_epoch_end(epoch, logs)
         numbers = (self._reported.numbers(name, value) for name, value in logs.items())
         record = EpochRecord(epoch, dict(chain.from_iterable(numbers)))
@@ -255,19 +318,15 @@ class TrainingLoop:
             begin = self._position.step_in_epoch
             end = begin + self._block_size()
             shown = self._callback_step(begin)
-            if self._prepared.listening:
-                self._prepared.callbacks.on_train_batch_begin(shown)
+            if self._listening:
+                self._callbacks.on_train_batch_begin(shown)
             started = time.monotonic()
-            ran, reported = self._prepared.blocks.run(
-                self._train, self._position.step, epoch, begin, end
-            )
+            ran, reported = self._blocks.run(self._train, self._position.step, epoch, begin, end)
             if not ran:
                 break
             logs = reported
-            if self._prepared.listening:
-                self._prepared.callbacks.on_train_batch_end(
-                    shown + model.steps_per_execution - 1, logs
-                )
+            if self._listening:
+                self._callbacks.on_train_batch_end(shown + model.steps_per_execution - 1, logs)
             else:
                 self._adapt_block(ran, logs, started)
             self._position = replace(self._position.after(ran), stopped=bool(model.stop_training))
@@ -297,7 +356,7 @@ class TrainingLoop:
     def _block_size(self) -> int:
         """Return the steps of the next graph call: to the epoch's end, the next snapshot, or about 0.2 s."""
         left = (self._train.reader.limit or _NO_END) - self._position.step_in_epoch
-        if self._prepared.listening or self._train.one.calls_python:
+        if self._listening or self._train.one.calls_python:
             return int(min(self._plan.model.steps_per_execution, left))
         return max(1, min(left, self._block_steps, self._observer.steps_until_due(self._position)))
 
@@ -310,10 +369,10 @@ class TrainingLoop:
         self._block_steps = max(1, min(round(wanted), self._block_steps * 16, 1 << 20))
 
     def _validate(self, test: Runner, epoch: int) -> Mapping[str, float]:
-        self._prepared.callbacks.on_test_begin()
-        logs = self._test_steps(test, epoch, to_callbacks=self._prepared.listening_to_tests)
+        self._callbacks.on_test_begin()
+        logs = self._test_steps(test, epoch, to_callbacks=self._listening_to_tests)
         self._measured = self._weights_digest()
-        self._prepared.callbacks.on_test_end(logs)
+        self._callbacks.on_test_end(logs)
         return logs
 
     def _test_steps(self, test: Runner, epoch: int, *, to_callbacks: bool) -> dict[str, Any]:
@@ -329,7 +388,7 @@ class TrainingLoop:
             if to_callbacks or test.one.calls_python:
                 block = model.steps_per_execution
             if to_callbacks:
-                self._prepared.callbacks.on_test_batch_begin(self._callback_step(begin))
+                self._callbacks.on_test_batch_begin(self._callback_step(begin))
             end = min(begin + block, steps)
             started = time.monotonic()
             ran, reported = test.run(epoch, begin, end)
@@ -337,9 +396,7 @@ class TrainingLoop:
                 break
             logs = reported
             if to_callbacks:
-                self._prepared.callbacks.on_test_batch_end(
-                    self._callback_step(begin) + block - 1, logs
-                )
+                self._callbacks.on_test_batch_end(self._callback_step(begin) + block - 1, logs)
             else:
                 seconds = max(time.monotonic() - started, 1e-6)
                 block = max(1, min(round(_BLOCK_SECONDS * ran / seconds), block * 64))
@@ -353,10 +410,10 @@ class TrainingLoop:
     def _finish(self) -> None:
         model = self._plan.model
         if self._position.epoch == self._plan.epochs:
-            self._prepared.averages.finalize()
+            self._averages.finalize()
         if isinstance(model.optimizer, keras.optimizers.Optimizer):
-            model.optimizer.finalize_variable_values(self._prepared.trained)
-        self._prepared.callbacks.on_train_end(self._position.logs)
+            model.optimizer.finalize_variable_values(self._trained)
+        self._callbacks.on_train_end(self._position.logs)
         self._state.after_train_end()
 
     def _snapshot(self) -> Snapshot:
@@ -364,3 +421,12 @@ class TrainingLoop:
         between = self._position.step_in_epoch == 0 and epochs
         history = [record.metrics for record in epochs]
         return self._state.capture(self._position, history[-1] if between else {}, history)
+
+
+def _refuse_uncompiled(model: keras.Model) -> None:
+    if not model.compiled:
+        msg = (
+            f"the model factory returned {type(model).__name__} {model.name!r}, which is not "
+            "compiled; call model.compile(optimizer=…, loss=…) before returning it"
+        )
+        raise FactoryError(msg)

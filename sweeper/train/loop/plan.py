@@ -12,15 +12,15 @@ import numpy as np
 
 from sweeper.checkpoint.format import Snapshot
 from sweeper.checkpoint.writer import BackgroundWriter
+from sweeper.inspection.sorts import tells_its_state
 from sweeper.records.results import EpochRecord
 from sweeper.spec.checkpointing import CheckpointEvery, Every
 from sweeper.spec.searching import NonFinite
 from sweeper.spec.warm_start import WarmStart
-from sweeper.train.codec import tells_its_state
 from sweeper.train.data import Data, DataSource
 from sweeper.train.sources.arrays import is_arrays
+from sweeper.train.state.callbacks import has_own_state
 from sweeper.train.state.state import Position
-from sweeper.train.state.tracked import has_own_state
 from sweeper.train.step import TrainingStep
 from sweeper.train.userstate import Roots
 
@@ -91,11 +91,7 @@ class Observer:
         return since >= max(_AUTO_LEAST_SECONDS, self._cost / _AUTO_SHARE)
 
     def keep(self, snapshot: Snapshot) -> None:
-        """Pass ``snapshot`` to the writer, after the previous one has been written.
-
-        Raises:
-            CheckpointError: Writing failed.
-        """
+        """Pass ``snapshot`` to the writer, after the previous one has been written."""
         self.writer.submit(snapshot)
         self._step, self._epoch, self._at = snapshot.step, snapshot.epoch, self._clock()
         self.stalled_seconds = self._at - self._asked_at

@@ -14,15 +14,18 @@ import numpy as np
 
 from sweeper.checkpoint.format import LoadedCheckpoint
 from sweeper.train.codec import Tensors
-from sweeper.train.loop.building import build_before_tracing, create_variables_of_training
 from sweeper.train.loop.logs import Reported, metrics_or_logs, to_python
 from sweeper.train.loop.plan import TrainingPlan
-from sweeper.train.loop.runners import make_runner
+from sweeper.train.loop.runners import (
+    build_before_tracing,
+    create_variables_of_training,
+    make_runner,
+)
 from sweeper.train.randomness.generators import RecordedState, process_generators
 from sweeper.train.randomness.hidden_state import HiddenState
 from sweeper.train.sources.opening import HeldOut, open_sources
 from sweeper.train.sources.runner import Logs
-from sweeper.train.state.data_position import DataPosition
+from sweeper.train.state.state import DataPosition
 from sweeper.train.state.variables import Reach, Variables, load_variables
 
 _NO_END = 1 << 40
@@ -30,12 +33,7 @@ _NO_END = 1 << 40
 
 
 class CheckpointTests:
-    """A model and the data on which its checkpoints are evaluated.
-
-    Raises:
-        DataError, FactoryError, UncapturableError: As for a validation; nothing has run yet.
-        Exception: Any error of tracing the step, if the data do not fit the model.
-    """
+    """A model and the data on which its checkpoints are evaluated."""
 
     def __init__(
         self,
@@ -61,12 +59,7 @@ class CheckpointTests:
             self._runner.trace()
 
     def run(self, loaded: LoadedCheckpoint) -> dict[str, float]:
-        """Return the checkpoint's metrics by the names that an epoch reports.
-
-        Raises:
-            RestoreError: The checkpoint does not fit the model; names every mismatch.
-            DataError: The data have no batch, or one of another form.
-        """
+        """Return the checkpoint's metrics by the names that an epoch reports."""
         with self._hidden:
             if self._beginning is None:
                 self._complete(loaded)

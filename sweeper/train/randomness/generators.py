@@ -39,9 +39,6 @@ class GlobalSeedGenerator(Component):
     the step was traced, is captured beside the current one. A function that was traced later, such
     as ``predict``'s, would use the new generator when a resumed training traces it again. This is
     refused.
-
-    Args:
-        functions: Observer of functions that are traced from now on; None for none.
     """
 
     name = "global_seed_generator"

@@ -278,11 +278,7 @@ class TracedFunctions(Interception):
 
 
 def refuse_hidden_randomness(graph: Any, what: str) -> None:
-    """Refuse a function with a random operation whose state is in its kernel, or in one that it calls.
-
-    Raises:
-        UncapturableError: Names the op and the line of the user's code.
-    """
+    """Refuse a function with a random operation whose state is in its kernel, or in one that it calls."""
     for op in _random_operations(graph, set()):
         traceback = [(frame.filename, frame.lineno) for frame in op.traceback or ()]
         line = users_line(reversed(traceback))

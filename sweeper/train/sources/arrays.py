@@ -19,11 +19,7 @@ from sweeper.train.data import Batch, DataSource, SourceOptions
 
 
 class ArraySource(DataSource):
-    """Arrays of one length: ``(x,)``, ``(x, y)`` or ``(x, y, sample_weight)``.
-
-    Raises:
-        DataError: Lengths differ, there is no sample, or something is not an array.
-    """
+    """Arrays of one length: ``(x,)``, ``(x, y)`` or ``(x, y, sample_weight)``."""
 
     def __init__(self, batch: Batch, options: SourceOptions, *, batch_size: int) -> None:
         super().__init__(options)
@@ -79,11 +75,7 @@ def is_ragged(value: object) -> bool:
 
 
 def split_arrays(given: Batch, fraction: float) -> tuple[Batch, Batch]:
-    """Return the first part and the last ``fraction`` of the samples, split as in ``model.fit``.
-
-    Raises:
-        DataError: One part would have no sample.
-    """
+    """Return the first part and the last ``fraction`` of the samples, split as in ``model.fit``."""
     batch = _map_arrays(_as_tuple(given, "train"), _to_numpy, "train")
     samples = _common_length(_map_arrays(batch, _standardize, "train"), "train")
     at = math.floor(samples * (1.0 - fraction))
@@ -164,11 +156,7 @@ _TEXT_KINDS = "SUT"
 
 
 def _as_texts(array: Any, path: str) -> Any:
-    """Return an array of texts as Python objects, which TensorFlow converts to strings.
-
-    Raises:
-        DataError: An element is neither a ``str`` nor ``bytes``.
-    """
+    """Return an array of texts as Python objects, which TensorFlow converts to strings."""
     array = array.astype(object)
     for index, value in np.ndenumerate(array):
         if not isinstance(value, str | bytes):

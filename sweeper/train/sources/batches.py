@@ -23,12 +23,7 @@ _PEEKED = 2
 
 @dataclass(frozen=True)
 class BatchSpec:
-    """The common form of a source's batches.
-
-    Attributes:
-        structure: A batch with specifications in place of arrays; Nones stay.
-        name: Argument of `Data` with these data, for errors.
-    """
+    """The common form of the batches of ``Data(name=…)``: a batch with specifications in place of arrays."""
 
     structure: Any
     name: str
@@ -58,11 +53,7 @@ class BatchSpec:
         return [leaf for spec, leaf in flat if _is_spec(spec)]
 
     def tensors(self, batch: Batch, shown: str) -> list[Any]:
-        """Return the tensors of ``batch``, in order; errors call it ``shown``.
-
-        Raises:
-            DataError: It has another form than the first batches.
-        """
+        """Return the tensors of ``batch``, in order; one of another form is an error, which calls it ``shown``."""
         try:
             tf.nest.assert_same_structure(self.structure, batch)
         except (TypeError, ValueError) as error:
@@ -98,11 +89,7 @@ class BatchSpec:
 
 
 def standardize_batch(batch: Any, class_weight: Mapping[int, float] | None, name: str) -> Batch:
-    """Return a batch in the form for ``train_step``, with class weights as sample weights.
-
-    Raises:
-        DataError: It is not an array, a dict, or a tuple of one to three.
-    """
+    """Return a batch in the form for ``train_step``, with class weights as sample weights."""
     if isinstance(batch, list):
         batch = tuple(batch)
     if not isinstance(batch, tuple | dict) and hasattr(batch, "__array__"):
@@ -136,11 +123,7 @@ def _check_weighable(batch: Any, name: str) -> None:
 
 
 def spec_of(batches: Iterable[Batch], name: str) -> BatchSpec:
-    """Return the common specification of the first of ``batches``, with any number of samples.
-
-    Raises:
-        DataError: There is no batch, or the first ones differ in more than lengths.
-    """
+    """Return the common specification of the first of ``batches``, with any number of samples."""
     first = list(islice(batches, _PEEKED))
     if not first:
         msg = f"Data({name}=…) has no batch; expected at least one in an epoch"

@@ -24,8 +24,7 @@ from sweeper.train.sources.arrays import (
     is_texts,
     split_arrays,
 )
-from sweeper.train.sources.epochs import EpochFunctionSource
-from sweeper.train.sources.graindata import GrainSource, is_grain
+from sweeper.train.sources.epochs import EpochFunctionSource, GrainSource, is_grain
 from sweeper.train.sources.pydataset import PyDatasetSource
 from sweeper.train.sources.runner import continued_epoch
 from sweeper.train.sources.tfdata import TfDataSource
@@ -40,12 +39,7 @@ KINDS = (
 def open_sources(
     data: Data, seed: np.random.SeedSequence, notice: Callable[[str], None]
 ) -> tuple[DataSource, DataSource | None]:
-    """Return the sources of the training data, in an order from ``seed``, and of the validation data, if any.
-
-    Raises:
-        DataError: The data cannot be read by position, or numbers contradict each other.
-        UncapturableError: The position of a source cannot be captured.
-    """
+    """Return the sources of the training data, in an order from ``seed``, and of the validation data, if any."""
     train, validation = data.train, data.validation
     if train is None:
         msg = f"Data(train=…) is not given; a trial trains on {KINDS}"
@@ -85,11 +79,7 @@ class HeldOut:
 
 
 def open_held_out(data: Data, notice: Callable[[str], None]) -> HeldOut | None:
-    """Return the held-out data: the test data, otherwise the validation data, or None.
-
-    Raises:
-        DataError: The data cannot be read, or have another order each time they are read.
-    """
+    """Return the held-out data: the test data, otherwise the validation data, or None."""
     if data.test is None:
         given = data.validation
         if data.validation_split:
@@ -155,11 +145,7 @@ def _open(
 def _share_shuffles(
     train: DataSource, test: DataSource, data: Data, notice: Callable[[str], None]
 ) -> None:
-    """Have parts of one dataset that is reshuffled every epoch draw its seeds in one order.
-
-    Raises:
-        DataError: The order cannot be saved.
-    """
+    """Have parts of one dataset that is reshuffled every epoch draw its seeds in one order, or refuse them."""
     if not isinstance(train, TfDataSource) or not isinstance(test, TfDataSource):
         return
     shared = [node for key, node in train.reshuffling.items() if key in test.reshuffling]

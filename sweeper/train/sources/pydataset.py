@@ -22,14 +22,8 @@ import keras
 import numpy as np
 
 from sweeper.errors import RestoreError, UncapturableError
-from sweeper.train.codec import (
-    Encoder,
-    Json,
-    Tensors,
-    decode,
-    encode_own_state,
-    tells_its_state,
-)
+from sweeper.inspection.sorts import tells_its_state
+from sweeper.train.codec import Encoder, Json, Tensors, decode, encode_own_state
 from sweeper.train.data import Batch, DataSource, SourceOptions
 from sweeper.train.sources.arrays import permutation
 from sweeper.train.sources.batches import BatchSpec, spec_of, standardize_batch
@@ -37,12 +31,7 @@ from sweeper.train.userstate.walk import Watch
 
 
 class PyDatasetSource(DataSource):
-    """Batches of a ``PyDataset``; with ``use_multiprocessing`` it is read ahead by threads as well.
-
-    Raises:
-        DataError: It has no batch, or batches of an unknown form.
-        UncapturableError: With several workers, a batch depends on more than its index.
-    """
+    """Batches of a ``PyDataset``; with ``use_multiprocessing`` it is read ahead by threads as well."""
 
     def __init__(self, dataset: keras.utils.PyDataset, options: SourceOptions) -> None:
         super().__init__(options)

@@ -126,11 +126,7 @@ class Reader:
         self._at.drawn += batches
 
     def exhausted(self) -> bool:
-        """Record that the iterator is exhausted; return whether the epoch continues with another pass.
-
-        Raises:
-            DataError: A whole pass had no batch.
-        """
+        """Record that the iterator is exhausted; return whether the epoch continues with another pass."""
         at = self._at
         if at.drawn == 0:
             msg = f"Data({self.source.name}=…) yielded no batch in epoch {at.epoch}; expected at least one"
@@ -181,39 +177,31 @@ class Runner:
     """Base of the runners of a model's steps over a source, from any step of any epoch.
 
     ``one`` is the `GraphStep` for one batch, whose ``log_shapes`` and ``calls_python`` are known after `trace`.
+    ``spec`` is the `BatchSpec` of the batches, unless they are gathered from arrays.
     """
 
-    def __init__(self, reader: Reader, one: Any) -> None:
+    def __init__(self, reader: Reader, one: Any, spec: Any = None) -> None:
         self.source = reader.source
         self.reader = reader
         self.one = one
+        self._spec = spec
 
     def example(self) -> Any:
         """Return arrays with the shapes and dtypes of a batch; None if unknown."""
-        raise NotImplementedError
+        return self._spec.example()
 
     def building_batch(self) -> Any:
         """Return a batch for a step that only creates variables; unknown sizes are 1."""
-        raise NotImplementedError
+        return self._spec.zeros()
 
     def trace(self) -> None:
-        """Build the graphs, and every variable that training will change.
-
-        Raises:
-            DataError: No graph can be traced for the form of the batches.
-            FactoryError: The step returns something other than a dict of metrics.
-            UncapturableError: The step has a stateful random op, whose state cannot be captured.
-        """
+        """Build the graphs, and every variable that training will change."""
         raise NotImplementedError
 
     def run(self, epoch: int, begin: int, end: int) -> tuple[int, Logs]:
-        """Run steps ``begin`` to ``end`` (exclusive) of ``epoch``.
+        """Run steps ``begin`` to ``end`` (exclusive) of ``epoch``; return their number and the logs of the last.
 
         A step beyond the epoch's limit is never run, even if ``end`` is larger: ``end`` depends on
         measured time, and results must not.
-
-        Returns:
-            The number of steps that were run, fewer than requested if the epoch ended, and the logs
-            of the last one; empty if none was run.
         """
         raise NotImplementedError

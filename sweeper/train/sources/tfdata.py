@@ -236,11 +236,7 @@ class Earlier(enum.Enum):
 def earlier_passes(
     dataset: Any, reshuffling: Mapping[int, Any], *, limited: bool, name: str
 ) -> Earlier:
-    """Return what the order of a pass needs; passes that are ``limited`` are not read to their end.
-
-    Raises:
-        DataError: It depends on how far TensorFlow has read ahead.
-    """
+    """Return what the order of a pass needs; passes that are ``limited`` are not read to their end."""
     keys = set(reshuffling)
     if not made_within(dataset, keys):
         return Earlier.COUNTED
@@ -261,13 +257,8 @@ def earlier_passes(
 class TfDataSource(DataSource):
     """Source of a dataset of batches, in the dataset's own order.
 
-    Args:
-        limit: Maximum number of batches of a pass, if each reading begins a new pass; None if passes
-            are read to their end.
-
-    Raises:
-        DataError: The elements are not batches; or see `earlier_passes`.
-        UncapturableError: The state of an op cannot be captured, or a shuffle has no seed.
+    ``limit`` is the maximum number of batches of a pass, if each reading begins a new pass; None if passes are
+    read to their end.
     """
 
     def __init__(self, dataset: Any, options: SourceOptions, *, limit: int | None = None) -> None:

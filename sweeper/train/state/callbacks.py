@@ -1,7 +1,7 @@
-"""State of callbacks besides attributes: results of ``get_state``, files, and effects on the model.
+"""State of callbacks and tracked objects besides attributes: results of ``get_state``, files, effects on the model.
 
-`sweeper.train.userstate` captures the attributes of callbacks. This module captures the results of
-``get_state()``, truncates the files of CSVLogger and TensorBoard, and leaves out or refuses some of
+`sweeper.train.userstate` captures attributes of callbacks and of objects registered with ``Trial.track``, like
+everything else that the user's code reaches. This module captures the results of ``get_state()``, truncates the files of CSVLogger and TensorBoard, and leaves out or refuses some of
 Keras's own callbacks. Restoring comes after ``on_train_begin``, which resets most of Keras's callbacks.
 
 TensorBoard: TensorFlow writes events when a buffer is full or after two minutes, so a killed process
@@ -27,6 +27,7 @@ from __future__ import annotations
 import glob
 import json
 import os
+import random
 import socket
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, ExitStack
@@ -34,20 +35,32 @@ from pathlib import Path
 from typing import Any, Literal
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from sweeper.errors import RestoreError, UncapturableError
-from sweeper.train.codec import (
-    Decoder,
-    Encoder,
-    Json,
-    Tensors,
-    UnplaceableError,
-    encode_own_state,
-    tells_its_state,
-)
+from sweeper.inspection.sorts import class_name, framework_variables, tells_its_state
+from sweeper.train.codec import Decoder, Encoder, Json, Tensors, UnplaceableError, encode_own_state
 from sweeper.train.component import Component
-from sweeper.train.userstate.built_ins import LEFT_OUT, REFUSED
+
+LEFT_OUT: Mapping[type[keras.callbacks.Callback], str] = {
+    keras.callbacks.BackupAndRestore: (
+        "sweeper checkpoints and resumes every training; its backup_dir is neither read nor written"
+    ),
+}
+"""Keras's own callbacks that are left out of the training, with reasons; subclasses are refused."""
+
+REFUSED: Mapping[type[keras.callbacks.Callback], str] = (
+    {
+        keras.callbacks.OrbaxCheckpoint: (
+            "its background writes cannot be resumed exactly; leave it out, because sweeper "
+            "checkpoints every trial, or use ModelCheckpoint"
+        ),
+    }
+    if hasattr(keras.callbacks, "OrbaxCheckpoint")  # not before Keras 3.14
+    else {}
+)
+"""Keras's own callbacks that cannot be used, with reasons."""
 
 
 def size_of(logger: keras.callbacks.CSVLogger) -> int:
@@ -296,3 +309,67 @@ def summaries_to(
     opened.enter_context(writer.as_default(_FIRST_BATCH))
     opened.enter_context(tf.summary.record_if(_FIRST_BATCH % board.update_freq == 0))
     return opened
+
+
+class Tracked(Component):
+    """Component of the objects registered with ``Trial.track``: their names, and results of ``get_state``."""
+
+    name = "tracked"
+
+    def __init__(self, objects: Mapping[str, Any]) -> None:
+        self._objects = dict(objects)
+        for name, value in self._objects.items():
+            check_trackable(name, value)
+
+    def capture(self, tensors: Tensors) -> Json:
+        encoder = Encoder(tensors)
+        saved: dict[str, Json] = {}
+        for name, value in self._objects.items():
+            saved[name] = None
+            if has_own_state(value):
+                shown, path = f"the tracked object {name!r}", f"{self.name}/{name}"
+                saved[name] = encode_own_state(encoder, value, shown, path)
+        return saved
+
+    def mismatches(self, saved: Json, tensors: Mapping[str, Any]) -> list[str]:
+        found = [f"the tracked object {n!r} is not in it" for n in self._objects if n not in saved]
+        decoder = Decoder(tensors)
+        for name, node in saved.items():
+            if name not in self._objects:
+                found.append(f"it has an unexpected tracked object {name!r}")
+                continue
+            try:
+                decoder.decode(node)
+            except UnplaceableError as error:
+                found.append(f"the tracked object {name!r}: {error}")
+        return found
+
+    def restore(self, saved: Json, tensors: Mapping[str, Any]) -> None:
+        decoder = Decoder(tensors)
+        for name, value in self._objects.items():
+            if has_own_state(value):
+                value.set_state(decoder.decode(saved[name]))
+
+
+def has_own_state(value: object) -> bool:
+    """Return whether a tracked object is restored by its own ``set_state``."""
+    own = framework_variables(value) is None and not isinstance(value, np.random.RandomState)
+    return own and tells_its_state(value)
+
+
+def check_trackable(name: str, value: object) -> None:
+    """Raise UncapturableError for an object whose state cannot be restored."""
+    if (
+        framework_variables(value) is not None
+        or has_own_state(value)
+        or isinstance(value, np.random.Generator)
+        or type(value) in (random.Random, np.random.RandomState)
+    ):
+        return
+    msg = (
+        f"track({name!r}, …) was given a {class_name(type(value))}, whose value cannot be "
+        "restored; give a tf.Variable, a tf.random.Generator, a Keras layer, optimizer, metric "
+        "or SeedGenerator, a NumPy Generator, or an object with get_state() and set_state(state) "
+        "(for a counter: tf.Variable(0, trainable=False))"
+    )
+    raise UncapturableError(msg)

@@ -92,11 +92,7 @@ class FixedParts(Component):
         self._unbuilt = [optimizer for _, optimizer in self._optimizers() if not optimizer.built]
 
     def capture(self, tensors: Tensors) -> Json:
-        """Return the classes of the parts.
-
-        Raises:
-            UncapturableError: A part was replaced; names it and its replacement.
-        """
+        """Return the classes of the parts; refuse one that was replaced."""
         del tensors
         if self._lists:
             if self._unbuilt and any(o.built for o in self._unbuilt):

@@ -3,18 +3,29 @@
 An incomplete restore would make a resumed trial differ without an error. So a restore is complete or
 fails: it names every missing, superfluous or misshapen entry before anything is assigned. A capture
 changes nothing.
+
+A function of the epoch, or a dataset with Python functions, cannot continue in the middle of a pass. It
+is called again, and the earlier batches are dropped. But the generators that it draws from, in a closure
+or NumPy's own, have advanced since. So at each opening of such a pass the state of everything that its
+functions reach, and of the process's generators, is recorded. A resume restores this state, reads up to
+the training's position, and then restores the state of the checkpoint.
+
+Functions that TensorFlow's threads call ahead of the training are further than the training at a
+checkpoint, by an unknown number of batches. So a checkpoint inside a pass has only the state at the
+opening for objects that only such functions reach. Reading again changes it as before.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import Any
 
 import keras
+import numpy as np
 
 from sweeper.checkpoint.format import LoadedCheckpoint, Snapshot
-from sweeper.errors import RestoreError
 from sweeper.records.results import EpochRecord
 from sweeper.train.codec import Json, Tensors, UnplaceableError, decode, encode
 from sweeper.train.component import Component
@@ -25,12 +36,10 @@ from sweeper.train.randomness.generators import (
     TensorFlowRandom,
 )
 from sweeper.train.randomness.hidden_state import HiddenState
-from sweeper.train.sources.runner import Runner
-from sweeper.train.state.callbacks import CallbackStates
-from sweeper.train.state.data_position import DataPosition, Reopening
+from sweeper.train.sources.runner import Reader, Runner
+from sweeper.train.state.callbacks import CallbackStates, Tracked
 from sweeper.train.state.fixed_parts import FixedParts, KerasSettings
-from sweeper.train.state.tracked import Tracked
-from sweeper.train.state.variables import Reach, Variables
+from sweeper.train.state.variables import Reach, Variables, refuse_misfits
 from sweeper.train.userstate import Roots, UserState
 
 _DIGESTED = ("model/", "optimizer/", "optimizers/")
@@ -111,6 +120,108 @@ def epochs_in(loaded: LoadedCheckpoint) -> tuple[EpochRecord, ...]:
     return tuple(EpochRecord(epoch, metrics) for epoch, metrics in saved)
 
 
+class DataPosition(Component):
+    """Component of the state of the data sources besides epoch and step."""
+
+    name = "data"
+
+    def __init__(self, train: Runner, validation: Runner | None) -> None:
+        self._runners = {"train": train, "validation": validation}
+
+    def capture(self, tensors: Tensors) -> Json:
+        return {
+            use: None
+            if runner is None
+            else {
+                "kind": type(runner.source).__name__,
+                "state": runner.reader.capture(f"{self.name}/{use}", tensors),
+            }
+            for use, runner in self._runners.items()
+        }
+
+    def mismatches(self, saved: Json, tensors: Mapping[str, Any]) -> list[str]:
+        del tensors
+        found = []
+        for use, runner in self._runners.items():
+            was = None if saved[use] is None else saved[use]["kind"]
+            now = None if runner is None else type(runner.source).__name__
+            if was != now:
+                found.append(f"Data({use}=…): the checkpoint has {was}, and the study gives {now}")
+        return found
+
+    def restore(self, saved: Json, tensors: Mapping[str, Any]) -> None:
+        for use, runner in self._runners.items():
+            if runner is not None:
+                runner.reader.restore(f"{self.name}/{use}", saved[use]["state"], tensors)
+
+
+class Reopening(Component):
+    """Component of the state at the beginning of each pass that a resume reads again.
+
+    ``data`` has the readers of the data that are read again, by ``train`` and ``validation``.
+    """
+
+    name = "reopening"
+
+    def __init__(
+        self,
+        data: Mapping[str, Reader],
+        user_state: UserState,
+        generators: Sequence[Component],
+    ) -> None:
+        self._data = dict(data)
+        self._user_state = user_state
+        self._generators = tuple(generators)
+        self._opened: dict[str, tuple[Json, Tensors]] = {}
+        for use, each in self._data.items():
+            each.watch_openings(partial(self._note, use))
+
+    def _note(self, use: str) -> None:
+        """Record the state before a pass of ``use`` is opened."""
+        tensors: Tensors = {}
+        saved = {
+            "user_state": self._user_state.capture_data(use, tensors),
+            "generators": {each.name: each.capture(tensors) for each in self._generators},
+        }
+        kept = {name: np.array(tensor) for name, tensor in tensors.items()}
+        self._opened[use] = (saved, kept)
+
+    def _open(self) -> dict[str, tuple[Json, Tensors]]:
+        return {use: opened for use, opened in self._opened.items() if self._data[use].is_open}
+
+    def capture(self, tensors: Tensors) -> Json:
+        found = {}
+        for use, (saved, kept) in self._open().items():
+            found[use] = saved
+            tensors.update({f"{self.name}/{use}/{name}": kept[name] for name in kept})
+        return found
+
+    def in_flight(self) -> frozenset[str]:
+        """Return the uses of data with an open pass, whose functions read ahead of the training."""
+        return frozenset(self._open())
+
+    def mismatches(self, saved: Json, tensors: Mapping[str, Any]) -> list[str]:
+        del tensors
+        return [
+            f"Data({use}=…) was to be read again after a resume, and is not now"
+            for use in saved
+            if use not in self._data
+        ]
+
+    def restore(self, saved: Json, tensors: Mapping[str, Any]) -> None:
+        """Read the data again up to the training's position."""
+        self._opened = {}
+        for use, opened in saved.items():
+            prefix = f"{self.name}/{use}/"
+            kept = {n.removeprefix(prefix): t for n, t in tensors.items() if n.startswith(prefix)}
+            self._user_state.restore_data(use, opened["user_state"], kept)
+            for each in self._generators:
+                if each.name in opened["generators"]:
+                    each.restore(opened["generators"][each.name], kept)
+            self._data[use].reopen()
+            self._opened[use] = (opened, kept)
+
+
 def default_components(
     roots: Roots,
     history: HistoryRecord,
@@ -188,9 +299,6 @@ class TrainingState:
         """Return a snapshot of all components, with references to the variables' values.
 
         Retention rules use ``metrics``, the logs of the last epoch.
-
-        Raises:
-            UncapturableError: A part of the state cannot be captured.
         """
         tensors: Tensors = {}
         state: dict[str, Json] = {"position": position.capture(tensors)}
@@ -214,11 +322,7 @@ class TrainingState:
         )
 
     def before_train_begin(self, loaded: LoadedCheckpoint | None = None) -> None:
-        """Prepare for the callbacks' ``on_train_begin``; ``loaded`` is the checkpoint to resume from.
-
-        Raises:
-            RestoreError: The checkpoint does not fit; names every mismatch.
-        """
+        """Prepare for the callbacks' ``on_train_begin``; ``loaded`` is the checkpoint to resume from."""
         if loaded is not None:
             for component in self.components:
                 if component.name in loaded.state:
@@ -255,11 +359,7 @@ class TrainingState:
         self.first_step_done()
 
     def restore(self, loaded: LoadedCheckpoint) -> Position:
-        """Restore all components, and return the position.
-
-        Raises:
-            RestoreError: The checkpoint does not fit; names every mismatch.
-        """
+        """Restore all components, and return the position."""
         self.begin()
         self._check(loaded)
         for component in self.components:
@@ -283,12 +383,7 @@ class TrainingState:
         return found
 
     def _check(self, loaded: LoadedCheckpoint) -> None:
-        found = self._misfits(loaded)
-        if found:
-            shown = "\n  ".join(found)
-            msg = (
-                f"checkpoint {loaded.path} does not fit this trial's model (nothing was "
-                f"restored):\n  {shown}\nThe study's code has changed since the checkpoint was "
-                "written; undo the change, or give the changed study another name"
-            )
-            raise RestoreError(msg)
+        cure = "give the changed study another name"
+        refuse_misfits(
+            loaded, self._misfits(loaded), "this trial's model (nothing was restored)", cure
+        )

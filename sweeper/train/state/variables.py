@@ -22,14 +22,16 @@ from sweeper.errors import RestoreError
 from sweeper.inspection import keras_names
 from sweeper.inspection import walk as objects
 from sweeper.inspection.sorts import (
+    OF_KERAS,
+    Sort,
     fields_of,
     framework_variables,
     is_plain_object,
     is_variable,
+    sort_of,
 )
 from sweeper.inspection.walk import Edge, ObjectPath
-from sweeper.train.codec import Json, Tensors, assign_replicas, held_tensors, hold_replicas
-from sweeper.train.codec.form import form_of
+from sweeper.train.codec import Json, Tensors, assign_replicas, form_of, held_tensors, hold_replicas
 from sweeper.train.component import Component
 from sweeper.train.step import TrainingStep
 
@@ -107,23 +109,29 @@ def path_of(variable: Any) -> str:
 
 
 def load_variables(model: keras.Model, loaded: LoadedCheckpoint) -> None:
-    """Assign all of the checkpoint's model variables to a built model, or none.
-
-    Raises:
-        RestoreError: A variable is missing, superfluous, or has another shape or dtype; names each.
-    """
+    """Assign all of the checkpoint's model variables to a built model, or none; every mismatch is named."""
     variables = Variables("model", lambda: model.variables)
     saved = loaded.state[variables.name]
     found = variables.mismatches(saved, loaded.tensors)
+    refuse_misfits(
+        loaded,
+        found,
+        "the model of the factory (nothing was assigned)",
+        "load it with the code that wrote it",
+    )
+    variables.restore(saved, loaded.tensors)
+
+
+def refuse_misfits(loaded: LoadedCheckpoint, found: Sequence[str], what: str, cure: str) -> None:
+    """Raise RestoreError if there are mismatches between a checkpoint and ``what``."""
     if found:
         shown = "\n  ".join(found)
         msg = (
-            f"checkpoint {loaded.path} does not fit the model of the factory (nothing was "
-            f"assigned):\n  {shown}\nThe study's code has changed since the checkpoint was "
-            "written; undo the change, or load it with the code that wrote it"
+            f"checkpoint {loaded.path} does not fit {what}:\n  {shown}\n"
+            "The study's code has changed since the checkpoint was written; undo the change, or "
+            f"{cure}"
         )
         raise RestoreError(msg)
-    variables.restore(saved, loaded.tensors)
 
 
 def weights_digest(model: keras.Model) -> str:
@@ -153,14 +161,9 @@ class Found:
 
 @dataclass(frozen=True)
 class Reached:
-    """Result of one walk.
+    """Result of one walk: variables by the component that captures them, and all optimizers, the model's first.
 
-    Attributes:
-        own_optimizer: Variables of the model's own optimizer.
-        optimizers: Every optimizer; the model's own first.
-        other_optimizers: Variables of every other optimizer, in order.
-        loose: All other variables: of generators, of metrics, and of untracked parts.
-        covered: Ids of all variables that the components of the model capture.
+    ``loose`` are variables of generators, of metrics, and of untracked parts; ``covered`` are the ids of all.
     """
 
     own_optimizer: list[Any]
@@ -248,17 +251,11 @@ def _parts(value: Any, path: ObjectPath) -> Iterator[Edge]:
             yield Edge(path.attribute("optimizer"), value.optimizer)
 
 
+_OPENED = OF_KERAS - {Sort.CALLBACK, Sort.DATASET}
+
+
 def _is_opened(value: Any) -> bool:
-    if isinstance(
-        value,
-        keras.layers.Layer
-        | keras.optimizers.Optimizer
-        | keras.metrics.Metric
-        | keras.losses.Loss
-        | keras.initializers.Initializer
-        | keras.optimizers.schedules.LearningRateSchedule
-        | TrainingStep,
-    ):
+    if sort_of(value) in _OPENED or isinstance(value, TrainingStep):
         return True
     return not is_variable(value) and is_plain_object(value) and not isinstance(value, type)
 

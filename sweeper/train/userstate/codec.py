@@ -21,13 +21,22 @@ import tensorflow as tf
 from keras.src.utils import tracking
 
 from sweeper.inspection.sorts import class_name, fields_of
-from sweeper.train.codec import TAG, Decoder, Encoder, Json, NotPlainError, Tensors, replicas_of
-from sweeper.train.codec.encoder import owner_of
-from sweeper.train.codec.form import MISSING, UnplaceableError, same
-from sweeper.train.codec.replicas import refuse_replicated
-from sweeper.train.userstate.holders import KEYED, NAMED, Holder, Structure
+from sweeper.train.codec import (
+    MISSING,
+    TAG,
+    Decoder,
+    Encoder,
+    Json,
+    NotPlainError,
+    Tensors,
+    UnplaceableError,
+    owner_of,
+    refuse_replicated,
+    replicas_of,
+    same,
+)
+from sweeper.train.userstate.holders import KEYED, NAMED, Holder, Structure, Value
 from sweeper.train.userstate.refused import is_of_tqdm, is_output, kind_of
-from sweeper.train.userstate.values import Value
 from sweeper.train.userstate.walk import Node
 
 _FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType, np.ufunc)

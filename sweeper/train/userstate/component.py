@@ -21,14 +21,20 @@ from sweeper.errors import RestoreError, UncapturableError
 from sweeper.inspection.code import closure_of, globals_of, names_in
 from sweeper.inspection.sorts import class_name, fields_of, framework_variables, is_users_module
 from sweeper.inspection.walk import MOST, ObjectPath
-from sweeper.train.codec import Json, NotPlainError, Tensors, UnplaceableError
-from sweeper.train.codec.form import MISSING, same
+from sweeper.train.codec import MISSING, Json, NotPlainError, Tensors, UnplaceableError, same
 from sweeper.train.component import Component
 from sweeper.train.randomness.generators import global_seed_generator
 from sweeper.train.userstate.codec import UserDecoder, UserEncoder
-from sweeper.train.userstate.holders import NAMED, Holder, MappingVariables, Structure
+from sweeper.train.userstate.holders import (
+    NAMED,
+    Cache,
+    Holder,
+    MappingVariables,
+    Structure,
+    Value,
+    Variable,
+)
 from sweeper.train.userstate.left_out import LeftOut
-from sweeper.train.userstate.values import Cache, Value, Variable
 from sweeper.train.userstate.walk import Node, Roots, Walk
 
 _OF_KERAS = (keras.layers.Layer, keras.optimizers.Optimizer)
@@ -43,13 +49,7 @@ _EXEMPT = "; an object that only writes output, such as a log, is exempted by tr
 
 
 class UserState(Component):
-    """Component of the state of the user's objects.
-
-    Args:
-        roots: Roots of the walk.
-        covered: Returns the ids of the variables that other components capture.
-        notice: Called if the walk reaches its maximum number of objects.
-    """
+    """Component of the state of the user's objects, without the ``covered`` variables of other components."""
 
     name = "user_state"
 

@@ -20,11 +20,9 @@ import xxhash
 from sweeper.checkpoint.format import relocated
 from sweeper.inspection.sorts import class_name
 from sweeper.inspection.walk import ObjectPath
-from sweeper.train.codec import Json, NotPlainError, Tensors, encode
-from sweeper.train.codec.form import is_plain
+from sweeper.train.codec import Json, NotPlainError, Tensors, encode, is_plain
 from sweeper.train.userstate.codec import path_in
-from sweeper.train.userstate.holders import KEYED, NAMED, Holder, SetItems, Structure
-from sweeper.train.userstate.values import Value
+from sweeper.train.userstate.holders import KEYED, NAMED, Holder, SetItems, Structure, Value
 from sweeper.train.userstate.walk import Roots, Walk
 
 _ATTRIBUTE = re.compile(r": attribute '(\w+)'$")
@@ -34,13 +32,7 @@ _MOST_ELEMENTS = 64
 
 
 class LeftOut:
-    """Attributes of callbacks with their own ``get_state``.
-
-    Args:
-        walk: The walk of all other objects, which does not enter these callbacks.
-        roots: Roots of that walk.
-        covered: Returns the ids of the variables that other components capture.
-    """
+    """Attributes of callbacks with their own ``get_state``, which the ``walk`` from ``roots`` does not enter."""
 
     def __init__(self, walk: Walk, roots: Roots, covered: Callable[[], frozenset[int]]) -> None:
         own = [walk.nodes.get(id(callback)) for callback in roots.keeping_own_state()]

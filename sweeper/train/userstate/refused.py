@@ -28,9 +28,18 @@ from tensorflow.python.ops import gen_dataset_ops
 
 from sweeper.inspection.sorts import HEAP, class_name, module_of
 from sweeper.inspection.walk import frame_of
-from sweeper.train.codec import Json, NotPlainError, Tensors, UnplaceableError, digest_of
-from sweeper.train.codec.form import MISSING, OBJECT_ARRAY, is_plain, same
-from sweeper.train.userstate.values import Value
+from sweeper.train.codec import (
+    MISSING,
+    OBJECT_ARRAY,
+    Json,
+    NotPlainError,
+    Tensors,
+    UnplaceableError,
+    digest_of,
+    is_plain,
+    same,
+)
+from sweeper.train.userstate.holders import Value
 
 _IMMUTABLE = 1 << 8
 _MOST_PICKLED = 4 << 20

@@ -17,7 +17,8 @@ import subprocess
 import threading
 import types
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -46,22 +47,25 @@ from sweeper.inspection.walk import (
     UsedVariable,
     assigned_by_keras,
     assigned_by_user,
+    cached_values,
     edges_of,
     variables_used,
     walk,
 )
-from sweeper.train.codec.encoder import owner_of, seeds_of
-from sweeper.train.codec.form import is_plain
-from sweeper.train.userstate.built_ins import HANDLES
+from sweeper.train.codec import UnplaceableError, is_plain, owner_of, seeds_of
 from sweeper.train.userstate.holders import (
+    Array,
     Attributes,
+    Cache,
     Cell,
     ClassAttributes,
     DictItems,
+    Generator,
     Holder,
     ListItems,
     MappingVariables,
     SetItems,
+    Variable,
 )
 from sweeper.train.userstate.refused import (
     BUFFER,
@@ -73,7 +77,6 @@ from sweeper.train.userstate.refused import (
     kind_of,
     opaque,
 )
-from sweeper.train.userstate.values import Array, Cache, Generator, Variable
 
 
 @dataclass(frozen=True)
@@ -294,6 +297,23 @@ def _foreign(obj: Any, path: ObjectPath) -> Treatment:
     return Treatment(holder, tuple(edges))
 
 
+HANDLES: Mapping[type[keras.callbacks.Callback], tuple[str, ...]] = {
+    keras.callbacks.History: ("history", "epoch"),
+    keras.callbacks.ProgbarLogger: ("progbar", "seen", "target"),
+    keras.callbacks.CSVLogger: ("csv_file", "writer", "append", "append_header"),
+    keras.callbacks.TensorBoard: (
+        "_batch_trace_context",
+        "_is_tracing",
+        "_prev_summary_state",
+        "_profiler_started",
+        "_should_write_train_graph",
+        "_summary_module",
+        "_writers",
+    ),
+}
+"""Attributes of Keras's own callbacks that are no state: open files and the like, which ``on_train_begin`` makes."""
+
+
 def _keras_object(sort: Sort) -> Treat:
     """Return the treatment of Keras objects of ``sort``."""
 
@@ -370,7 +390,8 @@ def _container(sort: Sort, kind: type, exact: tuple[type, ...]) -> Treat:
         if isinstance(obj, tuple | frozenset | types.MappingProxyType):
             return Treatment(None, edges)
         of_keras = module_of(type(obj)).partition(".")[0] == "keras"
-        if type(obj) not in exact and getattr(obj, "__dict__", None) is not None and not of_keras:
+        # A `defaultdict` has its factory in a slot.
+        if type(obj) not in exact and may_have_fields(type(obj)) and not of_keras:
             edges.append(Edge(path.noted("the attributes"), OwnAttributes(obj)))
             edges += users_classes(type(obj))
         return Treatment(kind(obj, path.text), edges)
@@ -430,12 +451,7 @@ class Node:
 
 
 class Walk:
-    """All reached objects, by identity and by path.
-
-    Args:
-        covered: Ids of the variables that other components capture.
-        exempt: Ids of objects that the walk does not enter.
-    """
+    """All reached objects, by identity and by path, without what is inside of the ``exempt``, given by id."""
 
     def __init__(self, covered: frozenset[int], exempt: frozenset[int]) -> None:
         self.nodes: dict[int, Node] = {}
@@ -456,10 +472,7 @@ class Walk:
     ) -> set[int]:
         """Walk from ``roots``; return the ids of all objects that they lead to, new or not.
 
-        Args:
-            roots: Paths and objects to start from.
-            used: Receives the module variables that reached code uses: the id of the module's holder,
-                and the variable's name.
+        ``used`` receives each module variable that reached code uses: the id of the module's holder, and a name.
         """
         seen: set[int] = set()
 
@@ -537,3 +550,56 @@ class Watch:
     def changed(self) -> list[str]:
         """Return the paths of changed objects."""
         return [holder.path for holder in self._walk.holders if holder.changed()]
+
+
+_GUARDED = frozenset({Sort.CALLBACK, Sort.LAYER, Sort.MODEL, Sort.OPTIMIZER})
+"""Sorts of results that the guard refuses to the next trial, which would otherwise be hidden from it."""
+
+
+@contextmanager
+def changes_undone(
+    factories: Iterable[tuple[str, Callable[..., Any]]], notice: Callable[[str], None]
+) -> Iterator[None]:
+    """Context manager for a trial that restores at its end what the factories' code reached at its beginning.
+
+    That is everything of the study's modules, classes and closures, and the environment. A cache of
+    `functools` that was empty is cleared, because training may have changed the results in it, unless
+    the guard refuses them. ``notice`` is called about objects that cannot be restored.
+    """
+    walk = Walk(frozenset(), frozenset())
+    walk.visit([(ObjectPath(name), factory) for name, factory in factories])
+    walk.visit([(ObjectPath("os.environ"), os.environ)])
+    walk.begin()
+    caches = [holder for holder in walk.holders if isinstance(holder, Cache)]
+    filled = {id(cache) for cache in caches if cache.obj.cache_info().currsize}
+    try:
+        yield
+    finally:
+        left = list(_not_restored(walk, filled))
+        if walk.cut:
+            left.append(f"objects beyond the first {MOST:,} that the study's code reaches")
+        if left:
+            notice(
+                f"this trial may have changed {', '.join(left)}, which cannot be restored, so later trials of "
+                "this process begin with the change; run the study without isolation='inline'"
+            )
+
+
+def _not_restored(walk: Walk, filled: Container[int]) -> Iterable[str]:
+    """Restore what has changed, and yield the paths of what cannot be; ``filled`` are caches that had results."""
+    for holder in walk.holders:
+        if not holder.changed():
+            continue
+        if isinstance(holder, Cache):
+            if id(holder) in filled:
+                yield holder.path
+            elif _GUARDED.isdisjoint(map(sort_of, cached_values(holder.obj))):
+                holder.obj.cache_clear()
+            continue
+        try:
+            holder.reset()
+        except UnplaceableError:
+            yield holder.path
+        else:
+            if holder.changed():
+                yield holder.path

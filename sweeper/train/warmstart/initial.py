@@ -1,26 +1,70 @@
-"""Warm start of a training: values are matched with the model's variables, compared, and then assigned.
+"""Warm start of a training: values of a file are matched with the model's variables, compared, and assigned.
 
-All variables are compared before any is assigned, so the model gets all values, or the trial fails with all
-mismatches. Values are copied into the existing variables.
+All values that a file has of a model are read before any is compared, and all variables are compared before
+any is assigned. So the model gets all values, or the trial fails with all mismatches, and a damaged file
+changes nothing. Values are copied into the existing variables.
+
+`keras.Model.load_weights` and `tf.train.Checkpoint.read` find the same values, but convert dtypes without
+a message, ignore what the model does not have, know no names of other versions, and assign some variables
+before they fail. So the libraries' own traversals and file readers are used here, and the comparison is the
+same for all formats: Keras weights, TensorFlow checkpoints, our own.
 """
 
 from __future__ import annotations
 
+import io
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import zipfile
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import zip_longest
-from typing import TYPE_CHECKING, Any
+from itertools import count, zip_longest
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple
 
+import h5py
 import keras
+import numpy as np
+import tensorflow as tf
+from keras.src.models.functional import Functional
+from keras.src.saving.saving_lib import H5IOStore, _save_state
 
+from sweeper.checkpoint.reading import load_checkpoint
 from sweeper.checkpoint.tensors import Array
-from sweeper.errors import CheckpointError, WarmStartError
+from sweeper.errors import CheckpointError, CorruptCheckpointError, WarmStartError
+from sweeper.inspection import keras_names
+from sweeper.inspection.sorts import is_variable
 from sweeper.spec.warm_start import Mismatch, MismatchKind, WarmStart, WarmStartReport
-from sweeper.train.warmstart.source import locate, variables_of
+from sweeper.support.paths import Location, RemotePath
+from sweeper.train.warmstart.source import LocatedFile, is_random_state, locate, variables_of
 
-if TYPE_CHECKING:
-    from sweeper.train.warmstart.files import Match, StoredWeights
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """A Keras variable or ``tf.Variable`` of the model, and the name of its value in a file, or why it has none."""
+
+    variable: Any = field(repr=False)
+    key: str | None
+    reason: str = "not in it"
+
+    @property
+    def name(self) -> str:
+        """Return the variable's name for reports."""
+        return str(getattr(self.variable, "path", None) or self.variable.name)
+
+
+@dataclass(frozen=True)
+class StoredWeights:
+    """Values that a file has of one model, without the states of random generators, by name.
+
+    The optimizer's variables are in their order, with names; None for a foreign format.
+    """
+
+    kind: str
+    values: Mapping[str, Array]
+    matches: Sequence[Match]
+    optimizer: Mapping[str, Array] | None = None
+
 
 _MOST_NAMES = 3
 _REPEATED = re.compile(r"(_\d+)?(#\d+)?$")
@@ -43,12 +87,9 @@ def match_warm_start(options: WarmStart, model: keras.Model) -> WarmValues:
     """Find the values of the variables of ``model``, which has all of the training, in the file of a warm start.
 
     Raises:
-        WarmStartError: The model has variables that are not created yet; the file is missing, damaged
-            or of an unknown format; or it does not fit.
+        WarmStartError: The file is missing, damaged or of an unknown format; or it and the model do not fit.
         CheckpointError: The file cannot be read, or was changed since the study was created.
     """
-    from sweeper.train.warmstart.files import read_weights
-
     _check_built(model)
     located = locate(options)
     digest = located.digest()
@@ -89,7 +130,7 @@ def match_warm_start(options: WarmStart, model: keras.Model) -> WarmValues:
     return WarmValues(report, tuple((match.variable, value) for match, value in fitting))
 
 
-Compared = tuple[list[tuple["Match", Array]], list[Mismatch]]
+Compared = tuple[list[tuple[Match, Array]], list[Mismatch]]
 """The variables that fit, with their values, and the mismatches."""
 
 
@@ -121,8 +162,6 @@ def _form(value: Array) -> str:
 
 def _compare_optimizer(model: keras.Model, stored: StoredWeights, path: str) -> Compared:
     """Compare the optimizer's variables, by their order, without its learning rate."""
-    from sweeper.train.warmstart.files import Match
-
     optimizer = getattr(model, "optimizer", None)
     if optimizer is None or not optimizer.built:
         msg = (
@@ -173,32 +212,415 @@ def _check_built(model: keras.Model) -> None:
         raise WarmStartError(msg)
 
 
-class WarmInitialState:
-    """Warm start of one training.
+def read_weights(located: LocatedFile, model: keras.Model, options: WarmStart) -> StoredWeights:
+    """Read the values that a file has of ``model``; see `match_warm_start` for errors."""
+    if located.format == "sweeper" or isinstance(located.path, RemotePath):
+        return _read_sweeper(located.path, model)
+    match located.format:
+        case "hdf5":
+            return _read_hdf5(located.path, located.path, model, "Keras weights")
+        case "keras":
+            return _read_keras_file(located.path, model)
+        case "tf-checkpoint":
+            return _read_tensorflow(located.path, model, options)
 
-    Args:
-        options: The warm start; None for the factory's values.
-        model: The model, with all variables of the training when `match` is called.
-        notice: Called with a summary of the report.
+
+def _looked_for(names: Sequence[str]) -> str:
+    return f"not in it; looked for {' or '.join(names)}" if names else "not in it"
+
+
+# sweeper's checkpoints
+
+_NUMBERED = re.compile(r"_\d+(?=/|$)")
+
+
+def _read_sweeper(path: Location, model: keras.Model) -> StoredWeights:
+    try:
+        loaded = load_checkpoint(path)
+    except CorruptCheckpointError as error:
+        msg = f"the warm start {path} is damaged: {error}; give another checkpoint of its trial"
+        raise WarmStartError(msg) from error
+    stored: list[str] = loaded.state["model"]
+    variables = list({id(v): v for v in model.variables}.values())
+    own = [v.path for v in variables]
+    names, wanted = _unique(stored), _unique(own)
+    if not set(wanted) <= set(names):
+        # Keras counts layers without a name over the whole process: `dense_7` here was `dense` there.
+        names, wanted = _without_numbers(stored), _without_numbers(own)
+    if not set(wanted) & set(names):
+        names, wanted = _below_the_model(stored), _below_the_model(own)
+    tensors = [loaded.tensors[f"model/{index:05d}"] for index in range(len(stored))]
+    return StoredWeights(
+        kind="checkpoint of sweeper's",
+        values=_without_random_states(dict(zip(names, tensors, strict=True))),
+        matches=[
+            Match(v, name if name in names else None, _looked_for([name]))
+            for v, name in zip(variables, wanted, strict=True)
+            if not is_random_state(v.path)
+        ],
+        optimizer={
+            name: loaded.tensors[f"optimizer/{index:05d}"]
+            for index, name in enumerate(_unique(loaded.state["optimizer"]))
+        },
+    )
+
+
+def _unique(names: Sequence[str]) -> list[str]:
+    """Return the names; a repeated name gets a suffix ``#2``, ``#3``, …."""
+    counts: dict[str, int] = {}
+    found = []
+    for name in names:
+        counts[name] = counts.get(name, 0) + 1
+        found.append(name if counts[name] == 1 else f"{name}#{counts[name]}")
+    return found
+
+
+def _without_numbers(paths: Sequence[str]) -> list[str]:
+    return _unique([_NUMBERED.sub("", path) for path in paths])
+
+
+def _below_the_model(paths: Sequence[str]) -> list[str]:
+    return _without_numbers([path.partition("/")[2] or path for path in paths])
+
+
+def _without_random_states(values: Mapping[str, Array]) -> dict[str, Array]:
+    return {n: value for n, value in values.items() if not is_random_state(n.partition("#")[0])}
+
+
+# Keras's files
+
+_WEIGHTS = "model.weights.h5"
+_COUNTED = re.compile(r"(.+?)(?:_\d+)?")
+
+
+def _read_keras_file(path: Path, model: keras.Model) -> StoredWeights:
+    """Read the weights in a ``.keras`` file. The model in it is not built, because it may name code."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            names = archive.namelist()
+            if _WEIGHTS not in names:
+                some = ", ".join(names[:6]) or "nothing"
+                msg = (
+                    f"the warm start {path} is a zip file with {some}; expected a .keras file "
+                    f"with {_WEIGHTS} in it, as model.save('….keras') writes it"
+                )
+                raise WarmStartError(msg)
+            content = archive.read(_WEIGHTS)
+    except (zipfile.BadZipFile, EOFError, OSError) as error:
+        msg = (
+            f"the warm start {path} is not a complete .keras file ({error}); it may have been "
+            "truncated: write it again"
+        )
+        raise WarmStartError(msg) from error
+    return _read_hdf5(io.BytesIO(content), path, model, "Keras model")
+
+
+def _read_hdf5(file: Path | BinaryIO, shown: Path, model: keras.Model, kind: str) -> StoredWeights:
+    """Read Keras 3's weights in HDF5.
+
+    Keras stores values by the layer's position in its model (``layers/dense_1/vars/0``, or
+    ``block/norms/…`` by attributes). The positions come from Keras's own traversal of the model.
     """
+    try:
+        with h5py.File(file, "r") as opened:
+            if "layer_names" in opened.get("model_weights", opened).attrs:
+                msg = (
+                    f"the warm start {shown} has the HDF5 layout of Keras 2; load it into a model "
+                    "with model.load_weights, and write that with save_weights('….weights.h5')"
+                )
+                raise WarmStartError(msg)
+            values, layers = _datasets(opened)
+    except OSError as error:
+        msg = (
+            f"the warm start {shown} cannot be read as HDF5 ({error}); it may have been "
+            "truncated: write it again"
+        )
+        raise WarmStartError(msg) from error
+    values = {n: v for n, v in values.items() if not n.startswith("optimizer/")}
+    if not any("/vars/" in f"/{name}" for name in values):
+        some = ", ".join(list(values)[:4]) or "no values"
+        msg = (
+            f"the warm start {shown} is an HDF5 file with {some}; expected Keras "
+            "weights, a file of model.save_weights('….weights.h5')"
+        )
+        raise WarmStartError(msg)
+    recorded = _RecordingStore()
+    _save_state(model, recorded, None, "", set())
+    matches = []
+    for variable in variables_of(model):
+        key = recorded.keys.get(id(variable))
+        if key is None:
+            reason = "not in it separately: its layer has its own save_own_variables"
+        elif key not in values:
+            reason = _looked_for([key])
+        else:
+            reason = _named_differently(key, recorded.names, layers)
+        matches.append(Match(variable, None if reason else key, reason))
+    return StoredWeights(kind, values, matches)
 
-    def __init__(
-        self, options: WarmStart | None, model: keras.Model, notice: Callable[[str], None]
-    ) -> None:
-        self._options = options
-        self._model = model
-        self._notice = notice
-        self._values: WarmValues | None = None
 
-    def match(self) -> WarmStartReport | None:
-        """Find the values, and return the report; None without a warm start. See `match_warm_start`."""
-        if self._options is not None and self._values is None:
-            self._values = match_warm_start(self._options, self._model)
-            self._notice(self._values.report.summary())
-        return None if self._values is None else self._values.report
+def _datasets(file: h5py.File) -> tuple[dict[str, Array], dict[str, str]]:
+    """Return all values by name, and the names of the layers by group; links are not followed."""
+    values: dict[str, Array] = {}
+    layers: dict[str, str] = {}
 
-    def apply(self) -> None:
-        """Copy the values into the model's variables."""
-        if self.match() and self._values is not None:
-            self._values.assign()
-            self._values = None
+    def visit(name: str, found: Any) -> None:
+        if isinstance(found, h5py.Group):
+            if "name" in found.attrs:
+                layers[name] = str(found.attrs["name"])
+        elif not found.external and not found.is_virtual:
+            value = np.asarray(found[()])
+            if value.dtype.kind == "V" and "dtype" in found.attrs:
+                # Keras writes bfloat16 as bytes with an attribute.
+                value = value.view(tf.as_dtype(str(found.attrs["dtype"])).as_numpy_dtype)
+            values[name] = value
+
+    file.visititems(visit)
+    return values, layers
+
+
+def _named_differently(key: str, ours: Mapping[str, str], theirs: Mapping[str, str]) -> str:
+    """Return the reason if the value belongs to another layer and both layers have the user's names."""
+    group = key.rpartition("/")[0]
+    parts = group.split("/")
+    # A path through an attribute has its name; a path through ``layers`` has a class and a count.
+    kind = _COUNTED.fullmatch(parts[-2]) if "layers" in parts[-3:-2] else None
+    own, other = ours.get(group), theirs.get(group)
+    if kind is None or own is None or other is None or own == other:
+        return ""
+    generated = re.compile(rf"{re.escape(kind[1])}(_\d+)?")
+    if generated.fullmatch(own) or generated.fullmatch(other):
+        return ""
+    return f"named differently: {key} in it belongs to the layer {other!r}, and this is {own!r}"
+
+
+class _RecordingStore(H5IOStore):  # type: ignore[misc] # Keras asks for its own class
+    """Store that records the key under which Keras would write each variable, and writes nothing."""
+
+    def __init__(self) -> None:
+        self.keys: dict[int, str] = {}
+        self.names: dict[str, str] = {}
+        self._group = ""
+        self._seen: list[Any] = []
+
+    def __bool__(self) -> bool:
+        return True
+
+    def make(self, path: str, metadata: dict[str, str] | None = None) -> _RecordingStore:
+        self._group = f"{path}/vars" if path else "vars"
+        if metadata:
+            self.names[self._group] = metadata["name"]
+        return self
+
+    def __setitem__(self, key: str, value: Any) -> None:
+        # The value is held, because an id is unique only as long as its object lives.
+        self._seen.append(value)
+        self.keys.setdefault(id(value), f"{self._group}/{key}")
+
+
+# TensorFlow's checkpoints
+
+_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
+_VALUE = "VARIABLE_VALUE"
+_UNREADABLE = (tf.errors.OpError, ValueError, RuntimeError, LookupError)
+"""Errors that TensorFlow raises for a damaged file."""
+
+_NOT_OF_THE_MODEL = frozenset().union(
+    keras_names.CONNECTIONS,
+    keras_names.REBUILT - {"_functional"},
+    {keras_names.OPTIMIZER},
+    keras_names.COMPILED,
+    keras_names.LISTS,
+    keras_names.IN_TF_CHECKPOINTS,
+)
+"""Edges of Keras's bookkeeping, such as positions in its lists, which may differ between versions."""
+
+
+class _Node(NamedTuple):
+    """An object in a checkpoint: its children by name, and the key of its value, if any."""
+
+    children: Mapping[str, int]
+    key: str | None
+
+
+def _read_tensorflow(prefix: Path, model: keras.Model, options: WarmStart) -> StoredWeights:
+    """Read an object-based checkpoint of Keras 3, Keras 2, an Estimator or user code.
+
+    A checkpoint stores each variable once, under one of the paths to it, which may lead through the
+    optimizer (``optimizer/_trainable_variables/3``). So, like TensorFlow's own restore, this follows
+    the model and the checkpoint's object graph together, by names of attributes. Keras 3's names
+    differ from those of Keras 2 and Estimators (``_kernel`` and ``kernel``, ``_operations/2`` and
+    ``layer-2``); both are accepted.
+    """
+    try:
+        reader = tf.train.load_checkpoint(str(prefix))
+        shapes = reader.get_variable_to_shape_map()
+        nodes = _object_graph(reader.get_tensor(_GRAPH)) if _GRAPH in shapes else []
+        if not nodes:
+            some = ", ".join(sorted(shapes)[:3]) or "no values"
+            msg = (
+                f"the warm start {prefix} is a TensorFlow 1 checkpoint, which stores values by "
+                f"the names of graph variables ({some}); expected an object-based one: load it "
+                "into a model with TensorFlow 1's API, and write that with tf.train.Checkpoint "
+                "or save_weights"
+            )
+            raise WarmStartError(msg)
+        root = _root_of(model, nodes, shapes, options, prefix)
+        below = _values_below(nodes, root)
+        values = {name: np.asarray(reader.get_tensor(key)) for key, name in below.items()}
+    except _UNREADABLE as error:
+        first = str(error).strip().partition("\n")[0]
+        msg = (
+            f"the warm start {prefix} cannot be read as a TensorFlow checkpoint ({first}); it "
+            "may have been cut off, or one of its files is missing: copy it again"
+        )
+        raise WarmStartError(msg) from error
+    walked = _walk(nodes, root, model)
+    known = {id(v) for v in model.variables}
+    # A tf.Variable of the user's is in the checkpoint, but not in Keras's list.
+    own = [variable for i, (variable, key, _) in walked.items() if i not in known and key in below]
+    matches = []
+    for variable in [*variables_of(model), *own]:
+        _, key, path = walked.get(id(variable), (variable, None, ""))
+        matches.append(Match(variable, below.get(key or ""), _looked_for([path] if path else [])))
+    return StoredWeights("TensorFlow checkpoint", _without_random_states(values), matches)
+
+
+def _object_graph(content: bytes) -> list[_Node]:
+    from tensorflow.core.protobuf.trackable_object_graph_pb2 import TrackableObjectGraph
+
+    graph = TrackableObjectGraph()
+    graph.ParseFromString(content)
+    return [
+        _Node(
+            {child.local_name: child.node_id for child in node.children},
+            next((a.checkpoint_key for a in node.attributes if a.name == _VALUE), None),
+        )
+        for node in graph.nodes
+    ]
+
+
+def _child(nodes: Sequence[_Node], node: int, name: str) -> int | None:
+    """Return the child ``name``, with or without a leading underscore, or None."""
+    children = nodes[node].children
+    other = name[1:] if name.startswith("_") else f"_{name}"
+    return children.get(name, children.get(other))
+
+
+def _values_below(nodes: Sequence[_Node], root: int) -> dict[str, str]:
+    """Return the shortest paths of all values of a model below ``root``, by key."""
+    found: dict[str, str] = {}
+    seen, waiting = {root}, deque([(root, "")])
+    while waiting:
+        node, path = waiting.popleft()
+        key = nodes[node].key
+        if key is not None:
+            found.setdefault(key, path)
+        for name, child in sorted(nodes[node].children.items()):
+            if child not in seen and name not in _NOT_OF_THE_MODEL:
+                seen.add(child)
+                waiting.append((child, f"{path}/{name}" if path else name))
+    return found
+
+
+_Walked = tuple[Any, str | None, str]
+"""A variable of the model, the key of its value in the checkpoint, and the path to it."""
+
+
+def _walk(nodes: Sequence[_Node], root: int, model: keras.Model) -> dict[int, _Walked]:
+    """Return the variables that are reachable from ``model``, by id; the shortest path to a value counts."""
+    found: dict[int, _Walked] = {}
+    waiting: deque[tuple[str, Any, int | None]] = deque([("", model, root)])
+    seen: set[tuple[int, int | None]] = set()
+    while waiting:
+        path, each, node = waiting.popleft()
+        if (id(each), node) in seen:
+            continue
+        seen.add((id(each), node))
+        if is_variable(each):
+            key = None if node is None else nodes[node].key
+            if id(each) not in found or (found[id(each)][1] is None and key is not None):
+                found[id(each)] = (each, key, path)
+            continue
+        for names, child in _children(each):
+            there = [] if node is None else [_child(nodes, node, name) for name in names]
+            where = f"{path}/{names[0]}" if path else names[0]
+            waiting.append((where, child, next((at for at in there if at is not None), None)))
+    return found
+
+
+def _children(each: Any) -> Iterator[tuple[list[str], Any]]:
+    """Yield an object's children, each with its possible names in a checkpoint."""
+    if isinstance(each, Mapping | list | tuple):
+        items = each.items() if isinstance(each, Mapping) else enumerate(each)
+        yield from (([str(key)], value) for key, value in items if _has_children(value))
+        return
+    if isinstance(each, keras.Sequential | Functional):
+        yield from _layers_by_position(each)
+    tracked: Mapping[str, Any] = {}
+    if hasattr(each, "_trackable_children"):
+        tracked = each._trackable_children()
+        for name, child in tracked.items():
+            if name not in _NOT_OF_THE_MODEL:
+                called = str(getattr(child, "name", "")).partition(":")[0]
+                yield [name, called] if is_variable(child) else [name], child
+    if isinstance(each, keras.layers.Layer):
+        # Layers in lists and dictionaries: Keras 2 tracked them for TensorFlow, Keras 3 does not.
+        beside = {*tracked, *_NOT_OF_THE_MODEL, keras_names.LAYERS}
+        for name, child in sorted(vars(each).items()):
+            if isinstance(child, list | tuple | Mapping) and name not in beside:
+                yield [name], child
+
+
+def _layers_by_position(model: Any) -> Iterator[tuple[list[str], Any]]:
+    """Yield the layers of a functional or sequential model with Keras 2's names."""
+    weighted = count()
+    for index, layer in enumerate(model.layers):
+        by_weight = [f"layer_with_weights-{next(weighted)}"] if layer.weights else []
+        yield [*by_weight, f"layer-{index}"], layer
+
+
+def _has_children(value: Any) -> bool:
+    return (
+        isinstance(value, keras.layers.Layer | list | tuple | Mapping)
+        or is_variable(value)
+        or hasattr(value, "_trackable_children")
+    )
+
+
+def _root_of(
+    model: keras.Model,
+    nodes: Sequence[_Node],
+    shapes: Mapping[str, Sequence[int]],
+    options: WarmStart,
+    prefix: Path,
+) -> int:
+    """Return the object in the checkpoint that corresponds to the model: `WarmStart.root`, or the one that fits best."""
+    children = nodes[0].children
+    if options.root is not None:
+        node: int | None = 0
+        for name in filter(None, options.root.split("/")):
+            node = None if node is None else _child(nodes, node, name)
+        if node is None:
+            names = ", ".join(sorted(children)) or "nothing"
+            msg = f"the warm start {prefix} has no {options.root!r}; it has {names}"
+            raise WarmStartError(msg)
+        return node
+    fitting: dict[frozenset[str], tuple[int, str]] = {}
+    for name, node in [("", 0), *sorted(children.items())]:
+        keys = frozenset(
+            key
+            for variable, key, _ in _walk(nodes, node, model).values()
+            if key and list(variable.shape) == list(shapes.get(key, [-1]))
+        )
+        fitting.setdefault(keys, (node, name))
+    most = max(map(len, fitting))
+    best = [found for keys, found in fitting.items() if len(keys) == most]
+    if most and len(best) > 1:
+        named = " or ".join(f"root={name!r}" for _, name in best)
+        msg = (
+            f"the warm start {prefix} has {len(best)} objects that fit the model "
+            f"{model.name!r} equally; choose one: {named}"
+        )
+        raise WarmStartError(msg)
+    return best[0][0]
