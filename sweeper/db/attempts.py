@@ -22,11 +22,20 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from sweeper.db import optuna_rows
-from sweeper.db.claims import is_open
 from sweeper.db.repeats import skip_remaining
 from sweeper.db.rungs import DecidedRung, lock_rounds, reach, settle
-from sweeper.db.studies import find_study
-from sweeper.db.tables import Attempt, Checkpoint, Epoch, Parameter, Study, Trial, UtcNow
+from sweeper.db.studies import find_study, find_trial
+from sweeper.db.tables import (
+    Attempt,
+    Checkpoint,
+    Epoch,
+    Parameter,
+    Study,
+    Trial,
+    UtcNow,
+    change,
+    replace_row,
+)
 from sweeper.errors import NonFiniteError, StorageError, SupersededError
 from sweeper.records.results import CheckpointRecord, EpochRecord, Outcome
 from sweeper.search.spaces import check_alike, from_text, to_text
@@ -127,11 +136,7 @@ def record_process(
 ) -> None:
     """Store the trial's process, its isolation, and the step at which it resumes."""
     lock_current(connection, token)
-    connection.execute(
-        sa.update(Attempt)
-        .where(Attempt.id == token)
-        .values(pid=pid, isolation=isolation, start_step=start_step)
-    )
+    change(connection, Attempt, token, pid=pid, isolation=isolation, start_step=start_step)
 
 
 def record_fingerprint(
@@ -139,9 +144,7 @@ def record_fingerprint(
 ) -> Mapping[str, Any] | None:
     """Store the attempt's environment fingerprint as JSON; return the previous attempt's."""
     trial = lock_current(connection, token)
-    connection.execute(
-        sa.update(Attempt).where(Attempt.id == token).values(fingerprint=dict(fingerprint))
-    )
+    change(connection, Attempt, token, fingerprint=dict(fingerprint))
     return connection.scalar(
         sa.select(Attempt.fingerprint)
         .where(
@@ -175,7 +178,7 @@ def record_files(
     study, and the earlier ones at this trial.
     """
     trial = lock_current(connection, token)
-    connection.execute(sa.update(Attempt).where(Attempt.id == token).values(files=dict(files)))
+    change(connection, Attempt, token, files=dict(files))
     latest = (
         sa.select(sa.func.max(Attempt.id))
         .join(Trial, Trial.id == Attempt.trial_id)
@@ -234,11 +237,8 @@ def record_epochs(
     """Store finished epochs, and the objective by epoch as Optuna's intermediate values."""
     trial = lock_current(connection, token)
     if epochs:
-        connection.execute(
-            sa.delete(Epoch).where(
-                Epoch.trial_id == trial.id, Epoch.epoch.in_([e.epoch for e in epochs])
-            )
-        )
+        again = Epoch.epoch.in_([record.epoch for record in epochs])
+        connection.execute(sa.delete(Epoch).where(Epoch.trial_id == trial.id, again))
         connection.execute(
             sa.insert(Epoch),
             [
@@ -256,9 +256,9 @@ def record_epochs(
 def record_checkpoint(connection: Connection, token: int, checkpoint: CheckpointRecord) -> None:
     """Store a committed checkpoint, replacing one at the same path."""
     trial = lock_current(connection, token)
-    _forget(connection, trial.id, checkpoint.path)
-    row = {"trial_id": trial.id, "attempt": trial.attempt, **asdict(checkpoint)}
-    connection.execute(sa.insert(Checkpoint), row)
+    columns = asdict(checkpoint)
+    key = {"trial_id": trial.id, "path": columns.pop("path")}
+    replace_row(connection, Checkpoint, key, attempt=trial.attempt, **columns)
 
 
 def forget_checkpoint(connection: Connection, token: int, path: str) -> None:
@@ -307,28 +307,19 @@ def finish(
     decides = ending.result is not None or ending.outcome == "paused"
     study = lock_rounds(connection, token) if decides else None
     trial = lock_current(connection, token)
-    connection.execute(
-        sa.update(Attempt)
-        .where(Attempt.id == token)
-        .values(
-            outcome=ending.outcome,
-            ended_at=UtcNow(),
-            end_step=ending.end_step,
-            error=ending.error,
-        )
-    )
+    ended = {"outcome": ending.outcome, "end_step": ending.end_step, "error": ending.error}
+    change(connection, Attempt, token, ended_at=UtcNow(), **ended)
     fault = ending.fault or ("crash" if ending.outcome == "crashed" else None)
-    connection.execute(
-        sa.update(Trial)
-        .where(Trial.id == trial.id)
-        .values(
-            crashes=Trial.crashes + int(fault == "crash"),
-            memory_faults=Trial.memory_faults + int(fault == "memory"),
-            errors=Trial.errors + int(fault == "error"),
-            result=ending.result,
-            digest=ending.digest if ending.result in ("complete", "pruned") else None,
-            value_of=ending.value_of,
-        )
+    change(
+        connection,
+        Trial,
+        trial.id,
+        crashes=Trial.crashes + int(fault == "crash"),
+        memory_faults=Trial.memory_faults + int(fault == "memory"),
+        errors=Trial.errors + int(fault == "error"),
+        result=ending.result,
+        digest=ending.digest if ending.result in ("complete", "pruned") else None,
+        value_of=ending.value_of,
     )
     if ending.result is not None:
         optuna_rows.finish_trial(connection, trial.optuna_trial_id, ending.result, values)
@@ -388,11 +379,7 @@ def drop_checkpoints(
     connection: Connection, study: str, number: int, paths: Collection[str]
 ) -> None:
     """Delete the rows of checkpoints of a trial that exist no longer; raise `StorageError` while it runs."""
-    trial = connection.execute(
-        sa.select(Trial.id, is_open().label("running")).where(
-            Trial.study_id == find_study(connection, study).id, Trial.number == number
-        )
-    ).one()
+    trial = find_trial(connection, find_study(connection, study), number)
     if trial.running:
         msg = (
             f"trial {number} of study {study!r} is running and uses its checkpoints; wait until "

@@ -24,8 +24,8 @@ from sweeper.db.rungs import (
     running_trials,
     settle,
 )
-from sweeper.db.studies import changes_of, lock_study, number_of_changes, row_of
-from sweeper.db.tables import AnyRow, Attempt, Length, Trial, UtcNow, record_of
+from sweeper.db.studies import changes_of, is_open, lock_study, number_of_changes, row_of
+from sweeper.db.tables import AnyRow, Attempt, Length, Trial, UtcNow, change, count, record_of
 from sweeper.errors import DefinitionChangedError, StorageError
 from sweeper.spec.retries import Fault
 from sweeper.spec.space import CategoricalChoice
@@ -147,9 +147,7 @@ def claim(  # noqa: PLR0917 - the same order as in the repository
     if full:
         return Waiting(full)
     number = trial.current_attempt + 1
-    connection.execute(
-        sa.update(Trial).where(Trial.id == trial.id).values(current_attempt=number, paused=None)
-    )
+    change(connection, Trial, trial.id, current_attempt=number, paused=None)
     return _attempt(connection, study, trial, number, worker, key, lease)
 
 
@@ -233,15 +231,6 @@ def _begun_trial(connection: Connection, study: AnyRow) -> AnyRow | None:
     ).first()
 
 
-def is_open() -> sa.Exists:
-    """Return the condition that the trial of the enclosing query has an open attempt."""
-    return (
-        sa.exists()
-        .where(Attempt.trial_id == Trial.id, Attempt.outcome.is_(None))
-        .correlate(Trial.__table__)
-    )
-
-
 def _begin(connection: Connection, study: AnyRow, number: int, seed: TrialSeed) -> AnyRow:
     # Within the next statement, because each is a round trip under the study's lock.
     newest = sa.select(sa.func.coalesce(sa.func.max(Trial.optuna_trial_id), -1)).where(
@@ -249,8 +238,7 @@ def _begin(connection: Connection, study: AnyRow, number: int, seed: TrialSeed) 
     )
     others = optuna_rows.trials_after(connection, study.optuna_study_id, newest.scalar_subquery())
     if others:
-        count = sa.select(sa.func.count()).where(Trial.study_id == study.id)
-        own = int(connection.scalar(count) or 0)
+        own = count(connection, Trial.study_id == study.id)
         msg = (
             f"study {study.name!r} has {own + others} trials in Optuna's tables and {own} in "
             "sweeper's: another tool added some; run it under another name, and let only sweeper "
@@ -295,6 +283,5 @@ def _claim(connection: Connection, study: AnyRow, trial: AnyRow, number: int, to
         definition=study.fingerprint or row_of(study).fingerprint,
         former=former,
         pause_after=next_rung(connection, study, trial),
-        extended=trial.epochs is not None
-        and bool(connection.scalar(sa.select(sa.exists().where(Length.trial_id == trial.id)))),
+        extended=trial.epochs is not None and count(connection, Length.trial_id == trial.id) > 0,
     )

@@ -18,7 +18,7 @@ from typing import Any, Literal
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from sweeper.db.tables import UtcNow
+from sweeper.db.tables import UtcNow, count
 from sweeper.errors import ParameterError, StorageError
 from sweeper.search.spaces import from_internal, from_text, to_internal, to_text
 from sweeper.spec.searching import Objective
@@ -175,12 +175,7 @@ def trials_after(
 
     Unlike a count of all trials, this does not grow with the earlier ones.
     """
-    count = (
-        sa.select(sa.func.count())
-        .select_from(_Trials)
-        .where(_Trials.c.study_id == study_id, _Trials.c.trial_id > trial_id)
-    )
-    return int(connection.scalar(count) or 0)
+    return count(connection, _Trials.c.study_id == study_id, _Trials.c.trial_id > trial_id)
 
 
 def create_trial(connection: Connection, study_id: int, number: int) -> int:

@@ -12,7 +12,7 @@ from sqlalchemy.engine import Connection
 
 from sweeper.db import optuna_rows
 from sweeper.db.studies import trials_of
-from sweeper.db.tables import AnyRow, Attempt, Epoch, Trial, UtcNow
+from sweeper.db.tables import AnyRow, Attempt, Epoch, Trial, UtcNow, count
 from sweeper.records.code import CodeGroup, short_code
 from sweeper.records.results import BestTrial, ParetoTrial, TrialState, TrialStatus
 from sweeper.spec.searching import Objective
@@ -191,15 +191,8 @@ def seconds_left(
 
 def is_mixed(connection: Connection, study: AnyRow) -> bool:
     """Return whether attempts of the study ran under an earlier definition."""
-    return bool(
-        connection.scalar(
-            sa.select(
-                sa.exists()
-                .where(Attempt.trial_id == Trial.id, Trial.study_id == study.id)
-                .where(Attempt.definition != study.fingerprint)
-            )
-        )
-    )
+    other = Attempt.definition != study.fingerprint
+    return count(connection, Attempt.trial_id.in_(trials_of(study.id)), other) > 0
 
 
 def codes_of_trials(connection: Connection, trial_ids: sa.Select[int]) -> dict[int, str]:

@@ -141,7 +141,7 @@ class Repository:
     environments = reading(stored_results.read_environments)
     unfinished = reading(stored_results.read_unfinished)
     failing_alike = reading(stored_results.failing_alike)
-    finished_before = reading(stored_results.finished_before)
+    finished_before = reading(lengths.finished_before)
     other_parameters = reading(other_parameters)
 
     record_audit = writing(verdicts.record_audit)

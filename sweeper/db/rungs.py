@@ -33,13 +33,15 @@ from sweeper.db.tables import (
     Study,
     Trial,
     UtcNow,
+    change,
+    count,
+    record_of,
+    rows_by_trial,
 )
 from sweeper.errors import DefinitionError, UsageError
 from sweeper.records.lengths import ComparedTrial, RungDecision, RungRecord
 from sweeper.records.status import are
-from sweeper.search.spaces import Observation
 from sweeper.spec.budgets import Round, RungSchedule, promoted, rung_schedule
-from sweeper.spec.searching import value_at
 
 WAITS, PROMOTED = "waits", "promoted"
 """Values of `Trial.paused` for a trial that has stopped at a rung."""
@@ -132,14 +134,8 @@ def at_most(study: AnyRow, running: int) -> str | None:
 
 def running_trials(connection: Connection, study: AnyRow) -> int:
     """Return the number of trials that have begun, have not ended and are not paused."""
-    return int(
-        connection.scalar(
-            sa.select(sa.func.count())
-            .select_from(Trial)
-            .where(Trial.study_id == study.id, Trial.result.is_(None), Trial.paused.is_(None))
-        )
-        or 0
-    )
+    going_on = (Trial.result.is_(None), Trial.paused.is_(None))
+    return count(connection, Trial.study_id == study.id, *going_on)
 
 
 def check_not_compared(connection: Connection, study: str, trial: AnyRow) -> None:
@@ -174,8 +170,7 @@ def check_same_rungs(
     before = study.definition
     if all(before.get(key) == definition.get(key) for key in ("budget", "epochs")):
         return
-    reached = sa.select(RungMember.epochs).join(Trial).where(Trial.study_id == study.id).limit(1)
-    if connection.scalar(reached) is not None:
+    if count(connection, Trial.study_id == study.id, RungMember.trial_id == Trial.id):
         msg = (
             f"study {study.name!r} has trials at rungs of its budget, and a changed budget has "
             "other rungs; give the changed study another name"
@@ -194,7 +189,7 @@ def forget_rungs(connection: Connection, trial_id: int) -> None:
                 Rung.id.in_(decided), ~sa.exists().where(RungMember.rung_id == Rung.id)
             )
         )
-    connection.execute(sa.update(Trial).where(Trial.id == trial_id).values(paused=None))
+    change(connection, Trial, trial_id, paused=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,7 +219,7 @@ def reach(
     connection.execute(
         sa.insert(RungMember).values(trial_id=trial_id, epochs=epochs, value=reached, digest=digest)
     )
-    connection.execute(sa.update(Trial).where(Trial.id == trial_id).values(paused=WAITS))
+    change(connection, Trial, trial_id, paused=WAITS)
 
 
 def lock_rounds(connection: Connection, token: int) -> AnyRow | None:
@@ -332,10 +327,8 @@ def _write(  # noqa: PLR0917 - these determine a decision
     rows: Sequence[AnyRow],
 ) -> DecidedRung:
     # A trial that ended before the rung is compared by its value, if it has one.
-    over = [row for row in rows if row.reached is None]
-    ended = optuna_rows.values(
-        connection, [row.optuna_trial_id for row in over if row.result == "complete"]
-    )
+    complete = [r.optuna_trial_id for r in rows if r.reached is None and r.result == "complete"]
+    ended = optuna_rows.values(connection, complete)
     values = {
         row.number: row.value
         if row.reached is not None
@@ -354,42 +347,29 @@ def _write(  # noqa: PLR0917 - these determine a decision
         )
         .returning(Rung.id)
     ).scalar_one()
-    if over:
-        connection.execute(
-            sa.insert(RungMember),
-            [
-                {
-                    "trial_id": row.id,
-                    "epochs": epochs,
-                    "value": values[row.number],
-                    "digest": None,
-                    "rung_id": rung,
-                    "promoted": row.number in chosen,
-                }
-                for row in over
-            ],
-        )
-    digest = (
-        sa.select(RungMember.digest)
-        .where(RungMember.trial_id == Trial.id, RungMember.epochs == epochs)
-        .correlate(Trial.__table__)
-        .scalar_subquery()
+    ids = [row.id for row in rows]
+    members = sa.and_(RungMember.epochs == epochs, RungMember.trial_id.in_(ids))
+    connection.execute(sa.delete(RungMember).where(members))
+    connection.execute(
+        sa.insert(RungMember),
+        [
+            {
+                "trial_id": row.id,
+                "epochs": epochs,
+                "value": values[row.number],
+                "digest": row.digest,
+                "rung_id": rung,
+                "promoted": row.number in chosen,
+            }
+            for row in rows
+        ],
     )
-    pruned = {"paused": None, "result": "pruned", "digest": digest}
     paused = [row for row in rows if row.reached is not None]
-    for going_on in (True, False):
-        ids = [row.id for row in paused if (row.number in chosen) is going_on]
-        if ids:
-            connection.execute(
-                sa.update(RungMember)
-                .where(RungMember.epochs == epochs, RungMember.trial_id.in_(ids))
-                .values(promoted=going_on, rung_id=rung)
-            )
-            connection.execute(
-                sa.update(Trial)
-                .where(Trial.id.in_(ids))
-                .values(**({"paused": PROMOTED} if going_on else pruned))
-            )
+    digest = sa.select(RungMember.digest).where(members, RungMember.trial_id == Trial.id)
+    pruned = {"paused": None, "result": "pruned", "digest": digest.scalar_subquery()}
+    for columns, going_on in (({"paused": PROMOTED}, True), (pruned, False)):
+        moved = [row.id for row in paused if (row.number in chosen) is going_on]
+        connection.execute(sa.update(Trial).where(Trial.id.in_(moved)).values(**columns))
     optuna_rows.prune_trials(
         connection,
         {row.optuna_trial_id: row.value for row in paused if row.number not in chosen},
@@ -402,74 +382,20 @@ def _write(  # noqa: PLR0917 - these determine a decision
     )
 
 
-def seen_at_first_rung(
-    connection: Connection, study: AnyRow, schedule: RungSchedule, number: int
-) -> tuple[Observation, ...]:
-    """Return the trials below ``number`` that have reached the first rung or ended, in order."""
-    chosen = sa.and_(Trial.study_id == study.id, Trial.number < number)
-    rows = connection.execute(
-        sa.select(Trial.id, Trial.number, Trial.optuna_trial_id, Trial.result)
-        .where(chosen)
-        .order_by(Trial.number)
-    ).all()
-    reported: dict[int, dict[int, float]] = {}
-    reached = set()
-    for epoch in connection.execute(
-        sa.select(Epoch)
-        .where(
-            Epoch.trial_id.in_(sa.select(Trial.id).where(chosen)), Epoch.epoch < schedule.rungs[0]
-        )
-        .order_by(Epoch.epoch)
-    ):
-        value = epoch.metrics.get(study.objective)
-        if value is not None:
-            reported.setdefault(epoch.trial_id, {})[epoch.epoch] = value
-        if epoch.epoch == schedule.rungs[0] - 1:
-            reached.add(epoch.trial_id)
-    parameters = optuna_rows.parameters(connection, sa.select(Trial.optuna_trial_id).where(chosen))
-    at = study.definition.get("at", "end")
-    found = []
-    for row in rows:
-        if row.id not in reached and row.result is None:
-            continue
-        values = reported.get(row.id, {})
-        value = value_at(list(values.values()), at, study.direction) if values else math.nan
-        failed = not math.isfinite(value) or (row.id not in reached and row.result == "failed")
-        own = parameters[row.optuna_trial_id]
-        found.append(
-            Observation(
-                number=row.number,
-                state="failed" if failed else "complete",
-                params=own.params,
-                distributions=own.distributions,
-                value=None if failed else value,
-                intermediate={} if failed else values,
-            )
-        )
-    return tuple(found)
-
-
-def decisions(connection: Connection, study_id: int) -> dict[int, RungDecision]:
+def _decisions(connection: Connection, study_id: int) -> dict[int, RungDecision]:
     """Return the study's decided rungs by their ids, in the order of their rounds and epochs."""
     compared: defaultdict[int, list[ComparedTrial]] = defaultdict(list)
     for row in connection.execute(
         sa.select(RungMember.rung_id, RungMember.value, RungMember.promoted, Trial.number)
-        .join(Trial, Trial.id == RungMember.trial_id)
+        .join(Trial)
         .where(Trial.study_id == study_id, RungMember.rung_id.is_not(None))
         .order_by(Trial.number)
     ):
-        compared[row.rung_id].append(ComparedTrial(row.number, row.value, row.promoted))
+        compared[row.rung_id].append(record_of(ComparedTrial, row))
+    rungs = sa.select(Rung).where(Rung.study_id == study_id).order_by(Rung.first, Rung.epochs)
     return {
-        rung.id: RungDecision(
-            rung.bracket,
-            rung.first,
-            rung.epochs,
-            rung.decided_at,
-            tuple(compared[rung.id]),
-        )
-        for rung in connection.execute(
-            sa.select(Rung).where(Rung.study_id == study_id).order_by(Rung.first, Rung.epochs)
-        )
+        rung.id: record_of(RungDecision, rung, compared=tuple(compared[rung.id]))
+        for rung in connection.execute(rungs)
     }
 
 
@@ -477,12 +403,9 @@ def rungs_of_trials(
     connection: Connection, study_id: int, trial_ids: sa.Select[int]
 ) -> dict[int, list[RungRecord]]:
     """Return the rungs that trials have reached, by the trial's id, in order."""
-    members = connection.execute(
-        sa.select(RungMember).where(RungMember.trial_id.in_(trial_ids)).order_by(RungMember.epochs)
-    ).all()
-    decided = decisions(connection, study_id) if members else {}
-    found: defaultdict[int, list[RungRecord]] = defaultdict(list)
-    for row in members:
-        decision = None if row.rung_id is None else decided[row.rung_id]
-        found[row.trial_id].append(RungRecord(row.epochs, row.value, row.promoted, decision))
-    return found
+    members = rows_by_trial(connection, RungMember, trial_ids, RungMember.epochs)
+    decided = _decisions(connection, study_id) if members else {}
+    return {
+        trial: [record_of(RungRecord, row, decision=decided.get(row.rung_id)) for row in rows]
+        for trial, rows in members.items()
+    }

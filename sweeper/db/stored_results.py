@@ -1,4 +1,4 @@
-"""Reads of a study's results: statuses, trials, and observations for its sampler.
+"""Reads of a study's results: statuses and trials.
 
 Each read is a fixed number of queries in one transaction, so a record never mixes two states. An
 open attempt whose worker is gone from this host, or whose lease has expired, is shown as lost even
@@ -10,15 +10,13 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter, defaultdict
-from collections.abc import Collection, Mapping, Sequence
-from typing import Any, cast
+from collections.abc import Collection, Sequence
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from sweeper.db import optuna_rows
 from sweeper.db.leases import is_lost, lease_has_ended, open_attempts
-from sweeper.db.lengths import at_first_length, lengths_of_trials, was_extended
 from sweeper.db.progress import (
     best_trial,
     code_groups,
@@ -31,18 +29,28 @@ from sweeper.db.progress import (
     values_by_name,
 )
 from sweeper.db.repeats import repeating_of
-from sweeper.db.rungs import rungs_of_trials, schedule_of, seen_at_first_rung
+from sweeper.db.rungs import rungs_of_trials
 from sweeper.db.studies import find_study, no_such_trial, objectives_of, study_names, trials_of
-from sweeper.db.tables import AnyRow, Attempt, Checkpoint, Epoch, Trial, record_of
-from sweeper.db.verdicts import (
-    audits_of_trials,
-    evaluations_of_trials,
-    latest_verdicts,
-    read_exactness,
+from sweeper.db.tables import (
+    AnyRow,
+    Attempt,
+    Audit,
+    Checkpoint,
+    Epoch,
+    Evaluation,
+    Length,
+    Trial,
+    Verdict,
+    record_of,
+    rows_by_trial,
 )
+from sweeper.db.verdicts import read_exactness
 from sweeper.files.uses import shown_files
 from sweeper.records.code import CodeGroup, Environment
 from sweeper.records.configurations import ConfigurationRecord, configurations_of
+from sweeper.records.evaluations import EvaluationRecord
+from sweeper.records.exactness import AuditRecord, VerificationRecord
+from sweeper.records.lengths import LengthRecord
 from sweeper.records.results import (
     AttemptRecord,
     BestTrial,
@@ -54,7 +62,6 @@ from sweeper.records.results import (
     TrialStatus,
 )
 from sweeper.records.status import leader_of
-from sweeper.search.spaces import Observation
 from sweeper.spec.repeating import confirmation_name
 
 _NUMBER = re.compile(r"0x[0-9a-fA-F]+|\d+(\.\d+)?([eE][+-]?\d+)?")
@@ -193,47 +200,6 @@ def read_environments(connection: Connection, name: str) -> tuple[Environment, .
     )
 
 
-def finished_before(connection: Connection, name: str, number: int) -> tuple[Observation, ...]:
-    """Return the finished trials below ``number``, in order, in the form for a sampler.
-
-    With a budget, values are those at the first rung; extended trials have their values at the
-    study's first length.
-    """
-    study = find_study(connection, name)
-    schedule = schedule_of(study)
-    if schedule is not None:
-        return seen_at_first_rung(connection, study, schedule, number)
-    several = len(objectives_of(study)) > 1
-    finished = Trial.result.is_not(None)
-    chosen = sa.and_(
-        Trial.study_id == study.id,
-        Trial.number < number,
-        sa.or_(finished, was_extended()),
-    )
-    rows = connection.execute(
-        sa.select(Trial.id, Trial.number, Trial.optuna_trial_id, Trial.result, Trial.epochs)
-        .where(chosen)
-        .order_by(Trial.number)
-    ).all()
-    ids = sa.select(Trial.optuna_trial_id).where(chosen)
-    parameters = optuna_rows.parameters(connection, ids)
-    values = optuna_rows.values(connection, ids)
-    intermediate = optuna_rows.intermediate_values(connection, ids)
-    observed = tuple(
-        Observation(
-            number=row.number,
-            state=cast("optuna_rows.TrialResult", row.result),
-            params=parameters[row.optuna_trial_id].params,
-            distributions=parameters[row.optuna_trial_id].distributions,
-            value=next(iter(values[row.optuna_trial_id]), None),
-            values=(values[row.optuna_trial_id] or None) if several else None,
-            intermediate=intermediate.get(row.optuna_trial_id, {}),
-        )
-        for row in rows
-    )
-    return at_first_length(connection, study, rows, observed)
-
-
 def failing_alike(connection: Connection, name: str, least: int) -> tuple[int, str] | None:
     """Return the number of ended trials and their common error, if all failed with the same error.
 
@@ -261,72 +227,81 @@ def _records(
     trials = connection.execute(sa.select(Trial).where(chosen).order_by(Trial.number)).all()
     ids = sa.select(Trial.id).where(chosen)
     optuna_ids = sa.select(Trial.optuna_trial_id).where(chosen)
-
-    attempts: defaultdict[int, list[AttemptRecord]] = defaultdict(list)
-    files: defaultdict[int, list[Mapping[str, Any]]] = defaultdict(list)
-    exempted: dict[int, tuple[str, ...]] = {}
-    warm_starts: dict[int, Mapping[str, Any]] = {}
-    for row in connection.execute(
-        sa.select(Attempt, lease_has_ended().label("lease_ended"))
-        .where(Attempt.trial_id.in_(ids))
-        .order_by(Attempt.id)
-    ):
-        attempts[row.trial_id].append(_attempt(row))
-        if row.files is not None:
-            files[row.trial_id].append(row.files)
-        if row.fingerprint is not None:
-            surroundings = row.fingerprint
-            exempted[row.trial_id] = tuple(surroundings.get("output_only", ()))
-            if "warm_start_report" in surroundings:
-                warm_starts[row.trial_id] = surroundings["warm_start_report"]
-    epochs: defaultdict[int, list[EpochRecord]] = defaultdict(list)
-    for epoch in connection.execute(
-        sa.select(Epoch).where(Epoch.trial_id.in_(ids)).order_by(Epoch.epoch)
-    ):
-        epochs[epoch.trial_id].append(EpochRecord(epoch.epoch, epoch.metrics))
-    checkpoints: defaultdict[int, list[CheckpointRecord]] = defaultdict(list)
-    for kept in connection.execute(
-        sa.select(Checkpoint).where(Checkpoint.trial_id.in_(ids)).order_by(Checkpoint.id)
-    ):
-        checkpoints[kept.trial_id].append(record_of(CheckpointRecord, kept))
+    attempts: defaultdict[int, list[AnyRow]] = defaultdict(list)
+    every = sa.select(Attempt, lease_has_ended().label("lease_ended"))
+    for row in connection.execute(every.where(Attempt.trial_id.in_(ids)).order_by(Attempt.id)):
+        attempts[row.trial_id].append(row)
+    epochs = rows_by_trial(connection, Epoch, ids, Epoch.epoch)
+    checkpoints = rows_by_trial(connection, Checkpoint, ids, Checkpoint.id)
+    audits = rows_by_trial(connection, Audit, ids, Audit.to_step, Audit.id)
+    verdicts = rows_by_trial(connection, Verdict, ids, Verdict.id)
+    lengths = rows_by_trial(connection, Length, ids, Length.epochs)
+    by_data = (Evaluation.data, Evaluation.data_digest, Evaluation.step, Evaluation.id)
+    evaluations = rows_by_trial(connection, Evaluation, ids, *by_data)
     drawn = optuna_rows.parameters(connection, optuna_ids)
     values = optuna_rows.values(connection, optuna_ids)
     objectives = objectives_of(study)
-    verified = latest_verdicts(connection, ids)
-    audits = audits_of_trials(connection, ids)
     codes = codes_of_trials(connection, ids)
-    evaluations = evaluations_of_trials(connection, ids)
     rungs = rungs_of_trials(connection, study.id, ids)
-    length = study.definition.get("epochs")
-    lengths = lengths_of_trials(connection, ids, objectives)
-    return tuple(
-        record_of(
-            TrialRecord,
-            trial,
-            study=study.name,
-            state=trial_state(trial, running=any(a.outcome is None for a in attempts[trial.id])),
-            params=drawn[trial.optuna_trial_id].params,
-            distributions=drawn[trial.optuna_trial_id].distributions,
-            value=next(iter(values[trial.optuna_trial_id]), None),
-            values=values_by_name(objectives, values[trial.optuna_trial_id]),
-            epochs=tuple(epochs[trial.id]),
-            attempts=tuple(attempts[trial.id]),
-            checkpoints=tuple(checkpoints[trial.id]),
-            verification=verified.get(trial.id),
-            audits=tuple(audits.get(trial.id, ())),
-            code=codes.get(trial.id),
-            output_only=exempted.get(trial.id, ()),
-            evaluations=tuple(evaluations.get(trial.id, ())),
-            warm_start=warm_starts.get(trial.id),
-            rungs=tuple(rungs.get(trial.id, ())),
-            length=trial.epochs or length,
-            earlier_lengths=tuple(lengths.get(trial.id, ())),
-            files=shown_files(files[trial.id]),
+    found = []
+    for trial in trials:
+        own, tried = values[trial.optuna_trial_id], attempts[trial.id]
+        surroundings = [row.fingerprint for row in tried if row.fingerprint is not None]
+        reports = (each.get("warm_start_report") for each in reversed(surroundings))
+        paths = {(row.step, row.digest): row.path for row in checkpoints[trial.id]}
+        found.append(
+            record_of(
+                TrialRecord,
+                trial,
+                study=study.name,
+                state=trial_state(trial, running=any(not _ended(row) for row in tried)),
+                params=drawn[trial.optuna_trial_id].params,
+                distributions=drawn[trial.optuna_trial_id].distributions,
+                value=next(iter(own), None),
+                values=values_by_name(objectives, own),
+                epochs=tuple(record_of(EpochRecord, row) for row in epochs[trial.id]),
+                attempts=tuple(record_of(AttemptRecord, row, outcome=_ended(row)) for row in tried),
+                checkpoints=tuple(
+                    record_of(CheckpointRecord, row) for row in checkpoints[trial.id]
+                ),
+                verification=next(
+                    (record_of(VerificationRecord, row) for row in verdicts[trial.id][-1:]), None
+                ),
+                audits=tuple(
+                    record_of(AuditRecord, row, message=row.report.get("message"))
+                    for row in audits[trial.id]
+                ),
+                code=codes.get(trial.id),
+                output_only=tuple(surroundings[-1].get("output_only", ())) if surroundings else (),
+                evaluations=tuple(
+                    record_of(
+                        EvaluationRecord,
+                        row,
+                        trial=trial.number,
+                        path=paths.get((row.step, row.digest)),
+                    )
+                    for row in evaluations[trial.id]
+                ),
+                warm_start=next((report for report in reports if report is not None), None),
+                rungs=tuple(rungs.get(trial.id, ())),
+                length=trial.epochs or study.definition.get("epochs"),
+                earlier_lengths=tuple(
+                    record_of(
+                        LengthRecord,
+                        row,
+                        state=row.result,
+                        value=next(iter(row.objectives), None),
+                        at=row.ended_at,
+                        values=values_by_name(objectives, row.objectives),
+                    )
+                    for row in lengths[trial.id]
+                ),
+                files=shown_files([row.files for row in tried if row.files is not None]),
+            )
         )
-        for trial in trials
-    )
+    return tuple(found)
 
 
-def _attempt(row: AnyRow) -> AttemptRecord:
-    outcome = "lost" if row.outcome is None and is_lost(row) else row.outcome
-    return record_of(AttemptRecord, row, outcome=outcome)
+def _ended(attempt: AnyRow) -> str | None:
+    """Return how an attempt ended; an open one is lost if its worker is."""
+    return "lost" if attempt.outcome is None and is_lost(attempt) else attempt.outcome

@@ -8,7 +8,8 @@ studies. Only the migrations create the schema; a test compares the two.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Callable, Mapping
 from dataclasses import fields
 from datetime import UTC, datetime
 from typing import Any, TypeVar, cast
@@ -24,10 +25,15 @@ from sqlalchemy import (
     Text,
     TypeDecorator,
     UniqueConstraint,
+    delete,
+    func,
+    insert,
     literal,
+    select,
     text,
+    update,
 )
-from sqlalchemy.engine import Row
+from sqlalchemy.engine import Connection, Row
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 from sqlalchemy.sql.compiler import SQLCompiler
@@ -43,6 +49,34 @@ def record_of(kind: Callable[..., Record], row: AnyRow, **given: Any) -> Record:
     """Return a record of ``row``: its fields are the columns of their names, unless they are ``given``."""
     names = [field.name for field in fields(cast("Any", kind)) if field.name not in given]
     return kind(**{name: row._mapping[name] for name in names if name in row._mapping}, **given)
+
+
+def change(connection: Connection, table: Any, key: int, **values: Any) -> None:
+    """Set columns of the row with this id."""
+    connection.execute(update(table).where(table.id == key).values(**values))
+
+
+def replace_row(connection: Connection, table: Any, key: Mapping[str, Any], **values: Any) -> None:
+    """Insert a row in place of that with the same ``key``, if there is one."""
+    same = (getattr(table, name) == value for name, value in key.items())
+    connection.execute(delete(table).where(*same))
+    connection.execute(insert(table).values(**key, **values))
+
+
+def count(connection: Connection, *conditions: Any) -> int:
+    """Return the number of rows that meet the conditions."""
+    return connection.execute(select(func.count()).where(*conditions)).scalar_one()
+
+
+def rows_by_trial(
+    connection: Connection, table: Any, trial_ids: Any, *order: Any
+) -> defaultdict[int, list[AnyRow]]:
+    """Return the table's rows of the trials, in order, by the trial's id."""
+    found: defaultdict[int, list[AnyRow]] = defaultdict(list)
+    of_trials = select(table).where(table.trial_id.in_(trial_ids))
+    for row in connection.execute(of_trials.order_by(*order)):
+        found[row.trial_id].append(row)
+    return found
 
 
 class Base(DeclarativeBase):
