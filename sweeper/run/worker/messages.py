@@ -39,8 +39,7 @@ from sweeper.run.protocol.messages import (
 )
 from sweeper.run.worker.context import SlotContext, StudyAccess
 from sweeper.run.worker.database_health import WriteQueue
-from sweeper.search.repeats import of_configurations
-from sweeper.search.sampling import SearchSession, open_search
+from sweeper.search.sampling import SearchSession, of_configurations, open_search
 from sweeper.search.spaces import Observation
 from sweeper.spec.space import CategoricalChoice
 from sweeper.train.fingerprint import differences
