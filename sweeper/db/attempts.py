@@ -36,39 +36,17 @@ from sweeper.db.tables import (
     change,
     replace_row,
 )
-from sweeper.errors import NonFiniteError, StorageError, SupersededError
+from sweeper.errors import NonFiniteError, ParameterError, StorageError, SupersededError
 from sweeper.records.results import CheckpointRecord, EpochRecord, Outcome
 from sweeper.search.spaces import check_alike, from_text, to_text
 from sweeper.spec.retries import Fault
 from sweeper.spec.space import CategoricalChoice, Distribution
 
+_LONGEST_NAME = 512
+
 _KNOWN = sa.select(Parameter.number, Parameter.distribution).where(
     Parameter.study_id == sa.bindparam("study_id"), Parameter.name == sa.bindparam("name")
 )
-
-
-def check_in_study(
-    connection: Connection,
-    name: str,
-    distribution: Distribution,
-    *,
-    study_id: int,
-    number: int,
-) -> None:
-    """Check that a parameter of trial ``number`` has the kind and choices of the first trial that has it."""
-    asked = {"study_id": study_id, "name": name}
-    first = connection.execute(_KNOWN, asked).first()
-    if first is None:
-        text = to_text(distribution)
-        # Only a worker needs this, and readers do not import two dialects.
-        dialect = import_module(f"sqlalchemy.dialects.{connection.dialect.name}")
-        connection.execute(
-            dialect.insert(Parameter).on_conflict_do_nothing(),
-            {"study_id": study_id, "name": name, "number": number, "distribution": text},
-        )
-        # If another trial has inserted the row meanwhile, that row counts.
-        first = connection.execute(_KNOWN, asked).one()
-    check_alike(name, distribution, from_text(first.distribution), first.number)
 
 
 _CURRENT = (
@@ -212,20 +190,34 @@ def record_parameter(
 ) -> CategoricalChoice:
     """Store a parameter unless an earlier attempt did; return the stored value."""
     trial = lock_current(connection, token)
-    return optuna_rows.set_parameter(
-        connection,
-        trial.optuna_trial_id,
-        name,
-        distribution,
-        value,
-        lambda: check_in_study(
-            connection,
-            name,
-            distribution,
-            study_id=trial.study_id,
-            number=trial.number,
-        ),
-    )
+    known = optuna_rows.parameter(connection, trial.optuna_trial_id, name)
+    if known is not None:
+        stored, before = known
+        if to_text(stored) != to_text(distribution):
+            msg = (
+                f"parameter {name!r} is stored as {stored}, and the resumed trial suggests "
+                f"{distribution}; restore the range, or start a study of another name"
+            )
+            raise ParameterError(msg)
+        return before
+    if len(name) > _LONGEST_NAME:
+        msg = f"parameter {name[:40]!r}… has a name of {len(name)} characters; use at most 512"
+        raise ParameterError(msg)
+    # The kind of a parameter is that of the first trial that has it.
+    asked = {"study_id": trial.study_id, "name": name}
+    first = connection.execute(_KNOWN, asked).first()
+    if first is None:
+        # Only a worker needs this, and readers do not import two dialects.
+        dialect = import_module(f"sqlalchemy.dialects.{connection.dialect.name}")
+        connection.execute(
+            dialect.insert(Parameter).on_conflict_do_nothing(),
+            {**asked, "number": trial.number, "distribution": to_text(distribution)},
+        )
+        # If another trial has inserted the row meanwhile, that row counts.
+        first = connection.execute(_KNOWN, asked).one()
+    check_alike(name, distribution, from_text(first.distribution), first.number)
+    optuna_rows.add_parameter(connection, trial.optuna_trial_id, name, distribution, value)
+    return value
 
 
 def record_epochs(

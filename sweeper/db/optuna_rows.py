@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -19,7 +19,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from sweeper.db.tables import UtcNow, count
-from sweeper.errors import ParameterError, StorageError
+from sweeper.errors import StorageError
 from sweeper.search.spaces import from_internal, from_text, to_internal, to_text
 from sweeper.spec.searching import Objective
 from sweeper.spec.space import CategoricalChoice, Distribution
@@ -97,8 +97,6 @@ _Intermediate = _table(
 
 TrialResult = Literal["complete", "pruned", "failed"]
 """End of a trial, which is final."""
-
-_LONGEST_NAME = 512
 
 _STATES = {"complete": "COMPLETE", "pruned": "PRUNED", "failed": "FAIL"}
 
@@ -188,42 +186,32 @@ def create_trial(connection: Connection, study_id: int, number: int) -> int:
     )
 
 
-def set_parameter(  # noqa: PLR0917 - the columns of a parameter
+def parameter(
+    connection: Connection, trial_id: int, name: str
+) -> tuple[Distribution, CategoricalChoice] | None:
+    """Return a trial's parameter; None if it is not stored."""
+    found = connection.execute(_PARAMETER, {"trial_id": trial_id, "name": name}).all()
+    if not found:
+        return None
+    drawn = _read_parameters(found)[trial_id]
+    return drawn.distributions[name], drawn.params[name]
+
+
+def add_parameter(
     connection: Connection,
     trial_id: int,
     name: str,
     distribution: Distribution,
     value: CategoricalChoice,
-    check: Callable[[], None],
-) -> CategoricalChoice:
-    """Store a parameter unless it is stored; return the stored value.
-
-    ``check`` is called before a new parameter is stored; its error refuses the parameter.
-    """
-    found = connection.execute(_PARAMETER, {"trial_id": trial_id, "name": name}).all()
-    if found:
-        stored = _read_parameters(found)[trial_id]
-        if to_text(stored.distributions[name]) != to_text(distribution):
-            msg = (
-                f"parameter {name!r} is stored as {stored.distributions[name]}, and the resumed trial "
-                f"suggests {distribution}; restore the range, or start a study of another name"
-            )
-            raise ParameterError(msg)
-        return stored.params[name]
-    if len(name) > _LONGEST_NAME:
-        msg = f"parameter {name[:40]!r}… has a name of {len(name)} characters; use at most 512"
-        raise ParameterError(msg)
-    check()
-    connection.execute(
-        _NEW_PARAMETER,
-        {
-            "trial_id": trial_id,
-            "param_name": name,
-            "param_value": to_internal(name, distribution, value),
-            "distribution_json": to_text(distribution),
-        },
-    )
-    return value
+) -> None:
+    """Store a new parameter of a trial."""
+    row = {
+        "trial_id": trial_id,
+        "param_name": name,
+        "param_value": to_internal(name, distribution, value),
+        "distribution_json": to_text(distribution),
+    }
+    connection.execute(_NEW_PARAMETER, row)
 
 
 def set_attributes(connection: Connection, trial_id: int, values: Mapping[str, Any]) -> None:

@@ -24,7 +24,7 @@ from sweeper.db import (
     verdicts,
 )
 from sweeper.db.attempts import Ending
-from sweeper.db.claims import Claim, Lease, TrialSeed, Waiting
+from sweeper.db.claims import Claim, Waiting
 from sweeper.db.database import Database
 from sweeper.db.leases import LostAttempt
 from sweeper.db.repeats import other_parameters
@@ -188,38 +188,10 @@ class Repository:
             # Another process has created it meanwhile.
             return self.database.write(lambda c: studies.create_or_open(c, row))
 
-    def claim(
-        self,
-        study: str,
-        worker: WorkerIdentity,
-        trial_seed: TrialSeed,
-        *,
-        key: str | None = None,
-        **lease: Any,
-    ) -> Claim | Waiting | None:
-        """Claim a trial: the lowest interrupted one, otherwise the lowest promoted one, otherwise a new one.
-
-        Args:
-            study: The study's name.
-            worker: The claiming worker.
-            trial_seed: Returns the seed of a new trial by its number.
-            key: 32 characters, equal in every call that repeats this claim after a lost answer;
-                None for a single call.
-            lease: Fields of `Lease`.
-
-        Returns:
-            The claim; `Waiting` if running trials have to end first, or the study is asked to stop;
-            None once all are finished.
-
-        Raises:
-            UnknownStudyError: There is no such study.
-            StorageError: Another tool has changed the study's Optuna rows.
-            DefinitionChangedError: The study's definition differs from the worker's.
-        """
-        asked, given = key or uuid.uuid4().hex, Lease(**lease)
-        return self.database.write(
-            lambda c: claims.claim(c, study, worker, trial_seed, asked, given)
-        )
+    def claim(self, *args: Any, key: str | None = None, **lease: Any) -> Claim | Waiting | None:
+        """Claim a trial; see `sweeper.db.claims.claim`. A call without a ``key`` cannot be repeated."""
+        asked = key or uuid.uuid4().hex
+        return self.database.write(lambda c: claims.claim(c, *args, key=asked, **lease))
 
     def release_lost(
         self, study: str, *, observer: str | None = None, lease_seconds: float = 60.0

@@ -239,13 +239,10 @@ class ReplayedAttributes:
         with self._lock:
             if self._spec != spec:
                 self._spec, self._observations, self._trials = spec, [], []
-            same = 0
-            for known, given in zip(self._observations, seen, strict=False):
+            for at, (known, given) in enumerate(zip(self._observations, seen, strict=False)):
                 if known != given and repr(known) != repr(given):
+                    del self._observations[at:], self._trials[at:]
                     break
-                same += 1
-            if same < min(len(self._observations), len(seen)):
-                del self._observations[same:], self._trials[same:]
             for observation in seen[len(self._trials) :]:
                 self._trials.append(self._replayed(spec, observation))
                 self._observations.append(observation)
