@@ -135,18 +135,6 @@ def record_fingerprint(
     )
 
 
-def fingerprint_of(connection: Connection, study: str, number: int) -> Mapping[str, Any] | None:
-    """Return the environment fingerprint of a trial's latest attempt; None if there is none yet."""
-    return connection.scalar(
-        sa.select(Attempt.fingerprint)
-        .join(Trial, Trial.id == Attempt.trial_id)
-        .join(Study, Study.id == Trial.study_id)
-        .where(Study.name == study, Trial.number == number, Attempt.fingerprint.is_not(None))
-        .order_by(Attempt.number.desc())
-        .limit(1)
-    )
-
-
 def record_files(
     connection: Connection, token: int, files: Mapping[str, Any]
 ) -> tuple[tuple[str, int, Mapping[str, Any]], ...]:
@@ -314,7 +302,7 @@ def finish(
         value_of=ending.value_of,
     )
     if ending.result is not None:
-        optuna_rows.finish_trial(connection, trial.optuna_trial_id, ending.result, values)
+        optuna_rows.finish_trials(connection, ending.result, {trial.optuna_trial_id: values})
     _show_ending(connection, trial, ending)
     if ending.result == "pruned":
         skip_remaining(connection, trial.study_id, trial.number)

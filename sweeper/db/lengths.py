@@ -129,13 +129,27 @@ def _plan(connection: Connection, study: AnyRow, extension: Extension) -> Extens
         )
         raise UsageError(msg)
     first = int(definition["epochs"])
+    present = study.epochs or first
     trials = begun_trials(connection, study.id)
-    if extension.trials is None:
-        # Trials of another definition are not extended, and are ranked separately.
-        own = [t for t in trials if not ran_under_another_definition(connection, study, t)]
-        plan = _whole(study, extension.epochs, first, own)
+    if extension.trials is not None:
+        chosen = _chosen(connection, study, extension, first, trials)
+    elif extension.epochs < present:
+        done = sum(trial.result == "complete" for trial in trials)
+        msg = (
+            f"--epochs {extension.epochs} for study {study.name!r}, whose trials train for {present} "
+            f"epochs ({done} of them have); a study can only be extended: give more than {present}"
+        )
+        raise UsageError(msg)
     else:
-        plan = _chosen(connection, study, extension, first, trials)
+        # Trials of another definition are not extended, and are ranked separately.
+        going_on = [trial for trial in trials if trial.result in (None, "complete")]
+        chosen = [t for t in going_on if not ran_under_another_definition(connection, study, t)]
+    shorter = {t: t.epochs or first for t in chosen if (t.epochs or first) < extension.epochs}
+    plan = ExtensionPlan(
+        reopened={t.number: had for t, had in shorter.items() if t.result is not None},
+        lengthened={t.number: had for t, had in shorter.items() if t.result is None},
+        raised=extension.trials is None and extension.epochs > present,
+    )
     running = [str(trial.number) for trial in trials if trial.running]
     if plan and running:
         several = len(running) > 1
@@ -148,36 +162,17 @@ def _plan(connection: Connection, study: AnyRow, extension: Extension) -> Extens
     return plan
 
 
-def _whole(study: AnyRow, epochs: int, first: int, trials: Sequence[AnyRow]) -> ExtensionPlan:
-    """Return the trials to extend in a whole study: no pruned, failed or longer ones."""
-    present = study.epochs or first
-    if epochs < present:
-        done = sum(trial.result == "complete" for trial in trials)
-        msg = (
-            f"--epochs {epochs} for study {study.name!r}, whose trials train for {present} epochs "
-            f"({done} of them have); a study can only be extended: give more than {present}"
-        )
-        raise UsageError(msg)
-    shorter = {t: t.epochs or first for t in trials if (t.epochs or first) < epochs}
-    return ExtensionPlan(
-        reopened={t.number: had for t, had in shorter.items() if t.result == "complete"},
-        lengthened={t.number: had for t, had in shorter.items() if t.result is None},
-        raised=epochs > present,
-    )
-
-
 def _chosen(
     connection: Connection,
     study: AnyRow,
     extension: Extension,
     first: int,
     trials: Sequence[AnyRow],
-) -> ExtensionPlan:
+) -> list[AnyRow]:
     """Return the requested trials by number, also pruned ones."""
     epochs, by_number = extension.epochs, {trial.number: trial for trial in trials}
     trained = _epochs_trained(connection, (trial.id for trial in trials))
-    reopened: dict[int, int] = {}
-    lengthened: dict[int, int] = {}
+    chosen = []
     for number in dict.fromkeys(extension.trials or ()):
         trial = by_number.get(number)
         if trial is None:
@@ -204,9 +199,8 @@ def _chosen(
                 f"{present}"
             )
             raise UsageError(msg)
-        if epochs > present:
-            (reopened if trial.result is not None else lengthened)[number] = present
-    return ExtensionPlan(reopened, lengthened, raised=False)
+        chosen.append(trial)
+    return chosen
 
 
 def extend(connection: Connection, name: str, extension: Extension) -> ExtensionPlan:

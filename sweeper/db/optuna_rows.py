@@ -27,8 +27,13 @@ from sweeper.spec.space import CategoricalChoice, Distribution
 _metadata = sa.MetaData()
 
 
-def _table(name: str, key: str, *columns: sa.Column[Any]) -> sa.Table:
-    return sa.Table(name, _metadata, sa.Column(key, sa.Integer, primary_key=True), *columns)
+def _table(name: str, key: str, /, **columns: Any) -> sa.Table:
+    return sa.Table(
+        name,
+        _metadata,
+        sa.Column(key, sa.Integer, primary_key=True),
+        *(sa.Column(column, kind) for column, kind in columns.items()),
+    )
 
 
 def _kind(name: str, *values: str) -> sa.Enum:
@@ -36,63 +41,48 @@ def _kind(name: str, *values: str) -> sa.Enum:
     return sa.Enum(*values, name=name)
 
 
-_Studies = _table("studies", "study_id", sa.Column("study_name", sa.String))
+_STATE = _kind("trialstate", "RUNNING", "COMPLETE", "PRUNED", "FAIL", "WAITING")
+_DIRECTION = _kind("studydirection", "NOT_SET", "MINIMIZE", "MAXIMIZE")
+_VALUE = _kind("trialvaluetype", "FINITE", "INF_POS", "INF_NEG")
+_REPORTED = _kind("trialintermediatevaluetype", "FINITE", "INF_POS", "INF_NEG", "NAN")
+_OF_STUDY = {"study_id": sa.Integer}
+_OF_TRIAL = {"trial_id": sa.Integer}
+_ATTRIBUTE = {"key": sa.String, "value_json": sa.Text}
+_TIMES = {"datetime_start": sa.DateTime, "datetime_complete": sa.DateTime}
+_PARAMETER_COLUMNS = {
+    "param_name": sa.String,
+    "param_value": sa.Double,
+    "distribution_json": sa.Text,
+}
+_REPORTED_COLUMNS = {"intermediate_value": sa.Double, "intermediate_value_type": _REPORTED}
+_Studies = _table("studies", "study_id", study_name=sa.String)
 _Directions = _table(
     "study_directions",
     "study_direction_id",
-    sa.Column("direction", _kind("studydirection", "NOT_SET", "MINIMIZE", "MAXIMIZE")),
-    sa.Column("study_id", sa.Integer),
-    sa.Column("objective", sa.Integer),
+    direction=_DIRECTION,
+    objective=sa.Integer,
+    **_OF_STUDY,
 )
-_Trials = _table(
-    "trials",
-    "trial_id",
-    sa.Column("number", sa.Integer),
-    sa.Column("study_id", sa.Integer),
-    sa.Column("state", _kind("trialstate", "RUNNING", "COMPLETE", "PRUNED", "FAIL", "WAITING")),
-    sa.Column("datetime_start", sa.DateTime),
-    sa.Column("datetime_complete", sa.DateTime),
-)
-_Params = _table(
-    "trial_params",
-    "param_id",
-    sa.Column("trial_id", sa.Integer),
-    sa.Column("param_name", sa.String),
-    sa.Column("param_value", sa.Double),
-    sa.Column("distribution_json", sa.Text),
-)
+_Trials = _table("trials", "trial_id", number=sa.Integer, state=_STATE, **_OF_STUDY, **_TIMES)
+_Params = _table("trial_params", "param_id", **_OF_TRIAL, **_PARAMETER_COLUMNS)
 _StudyAttributes = _table(
-    "study_system_attributes",
-    "study_system_attribute_id",
-    sa.Column("study_id", sa.Integer),
-    sa.Column("key", sa.String),
-    sa.Column("value_json", sa.Text),
+    "study_system_attributes", "study_system_attribute_id", **_OF_STUDY, **_ATTRIBUTE
 )
-_Attributes = _table(
-    "trial_user_attributes",
-    "trial_user_attribute_id",
-    sa.Column("trial_id", sa.Integer),
-    sa.Column("key", sa.String),
-    sa.Column("value_json", sa.Text),
-)
+_Attributes = _table("trial_user_attributes", "trial_user_attribute_id", **_OF_TRIAL, **_ATTRIBUTE)
 _Values = _table(
     "trial_values",
     "trial_value_id",
-    sa.Column("trial_id", sa.Integer),
-    sa.Column("objective", sa.Integer),
-    sa.Column("value", sa.Double),
-    sa.Column("value_type", _kind("trialvaluetype", "FINITE", "INF_POS", "INF_NEG")),
+    objective=sa.Integer,
+    value=sa.Double,
+    value_type=_VALUE,
+    **_OF_TRIAL,
 )
 _Intermediate = _table(
     "trial_intermediate_values",
     "trial_intermediate_value_id",
-    sa.Column("trial_id", sa.Integer),
-    sa.Column("step", sa.Integer),
-    sa.Column("intermediate_value", sa.Double),
-    sa.Column(
-        "intermediate_value_type",
-        _kind("trialintermediatevaluetype", "FINITE", "INF_POS", "INF_NEG", "NAN"),
-    ),
+    step=sa.Integer,
+    **_OF_TRIAL,
+    **_REPORTED_COLUMNS,
 )
 
 TrialResult = Literal["complete", "pruned", "failed"]
@@ -302,44 +292,27 @@ def intermediate_values(
     return found
 
 
-def finish_trial(
-    connection: Connection,
-    trial_id: int,
-    result: TrialResult,
-    values: Sequence[float] = (),
+def finish_trials(
+    connection: Connection, result: TrialResult, values: Mapping[int, Sequence[float]]
 ) -> None:
-    """End a trial, with a value for each objective, in order.
+    """End trials with a value for each objective, in order, by Optuna's trial id.
 
     A pruned trial without a value gets its last intermediate value, as in Optuna.
     """
-    if result == "pruned" and not values:
-        reported = intermediate_values(connection, (trial_id,)).get(trial_id, {})
-        values = (reported[max(reported)],) if reported else ()
-    if result == "failed" or any(math.isnan(value) for value in values):
-        values = ()
-    rows = [_value_row(trial_id, index, value) for index, value in enumerate(values)]
-    _end_trials(connection, [trial_id], result, rows)
-
-
-def prune_trials(connection: Connection, values: Mapping[int, float | None]) -> None:
-    """End many trials as pruned, each with its value if it has one, by Optuna's trial ids."""
-    rows = [_value_row(key, 0, value) for key, value in values.items() if value is not None]
-    _end_trials(connection, list(values), "pruned", rows)
-
-
-def _value_row(trial_id: int, objective: int, value: float) -> dict[str, Any]:
-    stored, kind = _stored(value)
-    return {"trial_id": trial_id, "objective": objective, "value": stored, "value_type": kind}
-
-
-def _end_trials(
-    connection: Connection, ids: Sequence[int], result: TrialResult, rows: Sequence[dict[str, Any]]
-) -> None:
+    bare = [key for key, own in values.items() if result == "pruned" and not own]
+    reported = intermediate_values(connection, bare) if bare else {}
+    given = {**values, **{key: (own[max(own)],) for key, own in reported.items()}}
+    rows = []
+    for key, own in given.items():
+        if result != "failed" and not any(map(math.isnan, own)):
+            for objective, (stored, kind) in enumerate(map(_stored, own)):
+                row = {"trial_id": key, "objective": objective, "value": stored, "value_type": kind}
+                rows.append(row)
     if rows:
         connection.execute(sa.insert(_Values), rows)
     connection.execute(
         sa.update(_Trials)
-        .where(_Trials.c.trial_id.in_(ids))
+        .where(_Trials.c.trial_id.in_(list(values)))
         .values(state=_STATES[result], datetime_complete=UtcNow())
     )
 

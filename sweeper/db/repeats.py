@@ -123,7 +123,7 @@ def skip_remaining(connection: Connection, study_id: int, number: int) -> None:
             continue
         optuna_id = optuna_rows.create_trial(connection, study.optuna_study_id, skipped)
         optuna_rows.set_attributes(connection, optuna_id, shown_repeat(study, skipped))
-        optuna_rows.finish_trial(connection, optuna_id, "pruned")
+        optuna_rows.finish_trials(connection, "pruned", {optuna_id: ()})
         connection.execute(
             sa.insert(Trial).values(
                 study_id=study_id,

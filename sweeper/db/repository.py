@@ -125,7 +125,6 @@ class Repository:
     record_process = writing(attempts.record_process)
     record_fingerprint = writing(attempts.record_fingerprint)
     record_files = writing(attempts.record_files)
-    fingerprint_of = reading(attempts.fingerprint_of)
     record_parameter = writing(attempts.record_parameter)
     record_epochs = writing(attempts.record_epochs)
     record_checkpoint = writing(attempts.record_checkpoint)

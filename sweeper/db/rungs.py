@@ -370,10 +370,12 @@ def _write(  # noqa: PLR0917 - these determine a decision
     for columns, going_on in (({"paused": PROMOTED}, True), (pruned, False)):
         moved = [row.id for row in paused if (row.number in chosen) is going_on]
         connection.execute(sa.update(Trial).where(Trial.id.in_(moved)).values(**columns))
-    optuna_rows.prune_trials(
-        connection,
-        {row.optuna_trial_id: row.value for row in paused if row.number not in chosen},
-    )
+    ended_here = {
+        row.optuna_trial_id: () if row.value is None else (row.value,)
+        for row in paused
+        if row.number not in chosen
+    }
+    optuna_rows.finish_trials(connection, "pruned", ended_here)
     return DecidedRung(
         each.bracket,
         epochs,

@@ -225,8 +225,8 @@ class AttemptRecorder:
         if ours is None:
             return
         claim = self._claim
-        other = self._repository.fingerprint_of(claim.study, 1 - claim.number)
-        theirs = None if other is None else other.get("validation")
+        other = self._repository.fingerprints(claim.study).get(1 - claim.number)
+        theirs = other[-1][1].get("validation") if other else None
         if theirs is None or theirs["rows"] == ours["rows"]:
             return
         self._unreported = Notice(
