@@ -75,12 +75,10 @@ class Ending:
         outcome: "complete", "pruned" and "failed" end the trial; "interrupted" never does, and
             "paused" leaves that to its rung's decision.
         end_step: Optimizer steps finished, counted over the whole trial.
-        value: The objective, the first of several; needed for "complete", and infinite at worst.
+        value, further_values: The objectives; needed for "complete", and infinite at worst.
         digest: Digest of the final training state, for "complete" and "pruned".
         error: The error with its traceback.
-        final: Whether a crashed or lost attempt was the trial's last, so that the trial has
-            failed. A complete, pruned or failed attempt always is; an interrupted one never.
-        further_values: The objectives after the first.
+        final: Whether a crashed or lost attempt was the trial's last, so that the trial has failed.
         value_of: See `TrialRecord.value_of`.
         fault: Kind of fault to count; an outcome "crashed" counts as a crash by itself.
         goes_on: Whether the trial will be resumed although the attempt has failed.

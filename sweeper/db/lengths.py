@@ -232,12 +232,8 @@ def _keep(connection: Connection, trials: Sequence[AnyRow], lengths: Mapping[int
     """Store the trials' results at their present length."""
     values = optuna_rows.values(connection, [trial.optuna_trial_id for trial in trials])
     trained = _epochs_trained(connection, (trial.id for trial in trials))
+    attempts = rows_by_trial(connection, Attempt, [trial.id for trial in trials], Attempt.number)
     for trial in trials:
-        ended = connection.scalar(
-            sa.select(Attempt.ended_at).where(
-                Attempt.trial_id == trial.id, Attempt.number == trial.current_attempt
-            )
-        )
         connection.execute(
             sa.insert(Length).values(
                 trial_id=trial.id,
@@ -246,7 +242,7 @@ def _keep(connection: Connection, trials: Sequence[AnyRow], lengths: Mapping[int
                 result=trial.result,
                 objectives=list(values[trial.optuna_trial_id]),
                 digest=trial.digest,
-                ended_at=ended,
+                ended_at=attempts[trial.id][-1].ended_at,
             )
         )
 

@@ -107,13 +107,7 @@ def _restored(stored: float | None, kind: str) -> float:
     return _NOT_FINITE[kind] if stored is None else stored
 
 
-_PARAMETERS = sa.select(
-    _Params.c.trial_id,
-    _Params.c.param_name,
-    _Params.c.param_value,
-    _Params.c.distribution_json,
-)
-_PARAMETER = _PARAMETERS.where(
+_PARAMETER = sa.select(_Params).where(
     _Params.c.trial_id == sa.bindparam("trial_id"), _Params.c.param_name == sa.bindparam("name")
 )
 _NEW_PARAMETER = sa.insert(_Params)
@@ -135,7 +129,8 @@ def study_names(connection: Connection) -> tuple[str, ...]:
 
 def create_study(connection: Connection, name: str, objectives: Sequence[Objective]) -> int:
     """Insert a study with its objectives; return Optuna's id of it."""
-    study_id = _inserted(connection, sa.insert(_Studies).values(study_name=name))
+    added = sa.insert(_Studies).values(study_name=name).returning(_Studies.c.study_id)
+    study_id = int(connection.execute(added).scalar_one())
     rows = [
         {"study_id": study_id, "objective": index, "direction": objective.direction.upper()}
         for index, objective in enumerate(objectives)
@@ -168,12 +163,9 @@ def trials_after(
 
 def create_trial(connection: Connection, study_id: int, number: int) -> int:
     """Insert a running trial; return Optuna's id of it."""
-    return _inserted(
-        connection,
-        sa.insert(_Trials).values(
-            study_id=study_id, number=number, state="RUNNING", datetime_start=UtcNow()
-        ),
-    )
+    row = {"study_id": study_id, "number": number, "state": "RUNNING"}
+    added = sa.insert(_Trials).values(**row, datetime_start=UtcNow())
+    return int(connection.execute(added.returning(_Trials.c.trial_id)).scalar_one())
 
 
 def parameter(
@@ -206,11 +198,8 @@ def add_parameter(
 
 def set_attributes(connection: Connection, trial_id: int, values: Mapping[str, Any]) -> None:
     """Store user attributes of a trial, which Optuna's tools show; None deletes one."""
-    connection.execute(
-        sa.delete(_Attributes).where(
-            _Attributes.c.trial_id == trial_id, _Attributes.c.key.in_(list(values))
-        )
-    )
+    again = _Attributes.c.key.in_(list(values))
+    connection.execute(sa.delete(_Attributes).where(_Attributes.c.trial_id == trial_id, again))
     rows = [
         {"trial_id": trial_id, "key": key, "value_json": json.dumps(value)}
         for key, value in values.items()
@@ -229,14 +218,14 @@ def parameters(
     connection: Connection, trial_ids: Sequence[int] | sa.Select[int]
 ) -> Mapping[int, Drawn]:
     """Return the parameters of the trials, by Optuna's trial id; a trial without any has empty ones."""
-    chosen = _PARAMETERS.where(_Params.c.trial_id.in_(trial_ids))
+    chosen = sa.select(_Params).where(_Params.c.trial_id.in_(trial_ids))
     return _read_parameters(connection.execute(chosen.order_by(_Params.c.param_id)))
 
 
 def _read_parameters(rows: Iterable[Any]) -> Mapping[int, Drawn]:
     texts: dict[str, Distribution] = {}
     found: defaultdict[int, Drawn] = defaultdict(Drawn)
-    for trial_id, name, internal, text in rows:
+    for _, trial_id, name, internal, text in rows:
         if text not in texts:
             texts[text] = from_text(text)
         distribution = texts[text]
@@ -259,11 +248,8 @@ def set_intermediate_values(
     """Store intermediate values, replacing those of the same steps. NaN and infinity are kept."""
     if not by_step:
         return
-    connection.execute(
-        sa.delete(_Intermediate).where(
-            _Intermediate.c.trial_id == trial_id, _Intermediate.c.step.in_(list(by_step))
-        )
-    )
+    again = _Intermediate.c.step.in_(list(by_step))
+    connection.execute(sa.delete(_Intermediate).where(_Intermediate.c.trial_id == trial_id, again))
     names = ("intermediate_value", "intermediate_value_type")
     rows = [
         {"trial_id": trial_id, "step": step, **dict(zip(names, _stored(value), strict=True))}
@@ -276,18 +262,9 @@ def intermediate_values(
     connection: Connection, trial_ids: Sequence[int] | sa.Select[int]
 ) -> dict[int, dict[int, float]]:
     """Return the intermediate values of the trials by Optuna's trial id and step, in order."""
-    rows = connection.execute(
-        sa.select(
-            _Intermediate.c.trial_id,
-            _Intermediate.c.step,
-            _Intermediate.c.intermediate_value,
-            _Intermediate.c.intermediate_value_type,
-        )
-        .where(_Intermediate.c.trial_id.in_(trial_ids))
-        .order_by(_Intermediate.c.step)
-    )
+    chosen = sa.select(_Intermediate).where(_Intermediate.c.trial_id.in_(trial_ids))
     found: dict[int, dict[int, float]] = {}
-    for trial_id, step, stored, kind in rows:
+    for _, step, trial_id, stored, kind in connection.execute(chosen.order_by("step")):
         found.setdefault(trial_id, {})[step] = _restored(stored, kind)
     return found
 
@@ -352,20 +329,8 @@ def values(
     connection: Connection, trial_ids: Sequence[int] | sa.Select[int]
 ) -> Mapping[int, tuple[float, ...]]:
     """Return every objective of the trials, in order, by Optuna's trial id; empty for one without values."""
-    rows = connection.execute(
-        sa.select(_Values.c.trial_id, _Values.c.value, _Values.c.value_type)
-        .where(_Values.c.trial_id.in_(trial_ids))
-        .order_by(_Values.c.objective)
-    ).all()
+    chosen = sa.select(_Values).where(_Values.c.trial_id.in_(trial_ids))
     found: defaultdict[int, tuple[float, ...]] = defaultdict(tuple)
-    for trial_id, stored, kind in rows:
+    for _, _, stored, kind, trial_id in connection.execute(chosen.order_by("objective")):
         found[trial_id] += (_restored(stored, kind),)
     return found
-
-
-def _inserted(connection: Connection, statement: sa.Insert) -> int:
-    key = connection.execute(statement).inserted_primary_key
-    if key is None:
-        msg = f"the database returned no key for {statement}"
-        raise RuntimeError(msg)
-    return int(key[0])

@@ -30,7 +30,6 @@ from sweeper.db.leases import LostAttempt
 from sweeper.db.repeats import other_parameters
 from sweeper.db.requests import StopRequest
 from sweeper.db.rungs import DecidedRung
-from sweeper.db.stamps import read_stamps
 from sweeper.db.studies import StudyRow
 from sweeper.support.processes import ProcessIdentity as WorkerIdentity
 
@@ -106,7 +105,7 @@ class Repository:
     study_names = reading(studies.study_names)
     trial_numbers = reading(studies.trial_numbers)
     optuna_ids = reading(studies.optuna_ids)
-    stamps = reading(read_stamps)
+    stamps = reading(stored_results.read_stamps)
     set_target = writing(studies.set_target)
 
     join = writing(leases.join)
@@ -175,11 +174,6 @@ class Repository:
         """Create the study in Optuna's and sweeper's tables, or open it; return the stored row.
 
         The stored total may differ from ``row.target``; `set_target` changes it.
-
-        Raises:
-            DefinitionChangedError: It is stored with another definition; each differing key is
-                named with both values.
-            DefinitionError: Optuna has a study of this name that sweeper did not make.
         """
         try:
             return self.database.write(lambda c: studies.create_or_open(c, row))

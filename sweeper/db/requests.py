@@ -58,15 +58,10 @@ from sweeper.errors import UsageError
 def accept_while_nothing_has_a_value(
     connection: Connection, row: StudyRow, trial_seed: TrialSeed
 ) -> tuple[tuple[str, ...], int]:
-    """Accept a changed definition without a request, if it mixes no results.
+    """Accept a changed definition without a request, if it mixes no results; return the changes.
 
     That is so if no trial has a value, none is running, and no interrupted one has trained. Trials that
-    have begun, also failed ones, then start again under the new definition. ``trial_seed`` returns the
-    seed of a trial by its number.
-
-    Returns:
-        The changes, and the number of trials that start again; empty if the change cannot be
-        accepted, or there is none.
+    have begun, also failed ones, then start again under the new definition; their number is returned, too.
     """
     study = lock_study(connection, row.name)
     begun = begun_trials(connection, study.id)
@@ -85,10 +80,7 @@ def accept_while_nothing_has_a_value(
 
 
 def begin_anew(connection: Connection, trial: AnyRow, *, seed: int | None = None) -> None:
-    """Make a trial that does not run start from scratch at its next attempt.
-
-    It gets the new ``seed``, or keeps its own.
-    """
+    """Make a trial that does not run start from scratch at its next attempt, with a new ``seed`` if given."""
     for table in (Length, Epoch, Checkpoint, Audit, Verdict, Evaluation):
         connection.execute(sa.delete(table).where(table.trial_id == trial.id))
     forget_rungs(connection, trial.id)
@@ -125,10 +117,7 @@ def stop_requested(connection: Connection, name: str) -> StopRequest | None:
 
 
 def clear_stop(connection: Connection, name: str, until: datetime | None = None) -> None:
-    """Delete a request to stop, because the study is started again.
-
-    A request that was made after the time ``until``, of the database's clock, stays.
-    """
+    """Delete a request to stop, unless it was made after the time ``until``, of the database's clock."""
     study = lock_study(connection, name)
     cleared = sa.update(Study).where(Study.id == study.id).values(stop_requested=None)
     if until is not None:

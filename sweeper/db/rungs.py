@@ -59,23 +59,15 @@ def next_rung(connection: Connection, study: AnyRow, trial: AnyRow) -> int | Non
     if schedule is None:
         return None
     rungs = schedule.round_of(trial.number, round_starts(connection, study.id)).rungs
-    passed: int | None = connection.scalar(
-        sa.select(sa.func.max(RungMember.epochs)).where(
-            RungMember.trial_id == trial.id, RungMember.promoted.is_(True)
-        )
-    )
+    own = (RungMember.trial_id == trial.id, RungMember.promoted.is_(True))
+    passed: int | None = connection.scalar(sa.select(sa.func.max(RungMember.epochs)).where(*own))
     return next((epochs for epochs in rungs if epochs > (passed or 0)), None)
 
 
 def round_starts(connection: Connection, study_id: int) -> tuple[int, ...]:
     """Return the ascending trial numbers at which the assignment to rounds starts again."""
-    return tuple(
-        connection.scalars(
-            sa.select(RoundStart.number)
-            .where(RoundStart.study_id == study_id)
-            .order_by(RoundStart.number)
-        )
-    )
+    starts = sa.select(RoundStart.number).where(RoundStart.study_id == study_id)
+    return tuple(connection.scalars(starts.order_by(RoundStart.number)))
 
 
 def change_total(connection: Connection, study: AnyRow, target: int, begun: int) -> None:
@@ -140,11 +132,8 @@ def running_trials(connection: Connection, study: AnyRow) -> int:
 
 def check_not_compared(connection: Connection, study: str, trial: AnyRow) -> None:
     """Raise `UsageError` if a rung was decided with a failed trial, which was ranked last."""
-    epochs = connection.scalar(
-        sa.select(RungMember.epochs).where(
-            RungMember.trial_id == trial.id, RungMember.promoted.is_(False)
-        )
-    )
+    ended = (RungMember.trial_id == trial.id, RungMember.promoted.is_(False))
+    epochs = connection.scalar(sa.select(RungMember.epochs).where(*ended))
     if epochs is not None:
         msg = (
             f"trial {trial.number} of study {study!r} failed, and its rung after {epochs} epochs "
@@ -228,10 +217,8 @@ def lock_rounds(connection: Connection, token: int) -> AnyRow | None:
     A claim locks the study first and then the trials of a rung that it decides; the reverse order
     would cause a deadlock.
     """
-    of_attempt = sa.select(Trial.study_id).join(Attempt, Attempt.trial_id == Trial.id)
-    found = sa.select(Study).where(
-        Study.id == of_attempt.where(Attempt.id == token).scalar_subquery()
-    )
+    of_attempt = sa.select(Trial.study_id).join(Attempt).where(Attempt.id == token)
+    found = sa.select(Study).where(Study.id == of_attempt.scalar_subquery())
     study = connection.execute(found).first()
     if study is None or schedule_of(study) is None:
         return None
@@ -263,11 +250,8 @@ def _decide(
     each: Round,
     starts: Sequence[int],
 ) -> tuple[DecidedRung, ...]:
-    done = set(
-        connection.scalars(
-            sa.select(Rung.epochs).where(Rung.study_id == study.id, Rung.first == each.first)
-        )
-    )
+    of_round = sa.select(Rung.epochs).where(Rung.study_id == study.id, Rung.first == each.first)
+    done = set(connection.scalars(of_round))
     end = each.end(study.target, starts)
     decided: list[DecidedRung] = []
     before: int | None = None
@@ -291,31 +275,15 @@ def _members(  # noqa: PLR0917 - these determine a rung
     connection: Connection, study: AnyRow, first: int, end: int, epochs: int, before: int | None
 ) -> Sequence[AnyRow]:
     """Return the rows of the rung's members that have begun; beyond the first rung, of the promoted ones."""
-    query = (
-        sa.select(
-            Trial.id,
-            Trial.number,
-            Trial.optuna_trial_id,
-            Trial.result,
-            RungMember.trial_id.label("reached"),
-            RungMember.value,
-            RungMember.digest,
-        )
-        .outerjoin(
-            RungMember, sa.and_(RungMember.trial_id == Trial.id, RungMember.epochs == epochs)
-        )
-        .where(Trial.study_id == study.id, Trial.number >= first, Trial.number < end)
-        .order_by(Trial.number)
-    )
+    columns = (Trial.id, Trial.number, Trial.optuna_trial_id, Trial.result)
+    at_rung = (RungMember.trial_id.label("reached"), RungMember.value, RungMember.digest)
+    here = sa.and_(RungMember.trial_id == Trial.id, RungMember.epochs == epochs)
+    query = sa.select(*columns, *at_rung).outerjoin(RungMember, here)
+    query = query.where(Trial.study_id == study.id, Trial.number >= first, Trial.number < end)
     if before is not None:
-        query = query.where(
-            Trial.id.in_(
-                sa.select(RungMember.trial_id).where(
-                    RungMember.epochs == before, RungMember.promoted.is_(True)
-                )
-            )
-        )
-    return connection.execute(query).all()
+        promoted_before = (RungMember.epochs == before, RungMember.promoted.is_(True))
+        query = query.where(Trial.id.in_(sa.select(RungMember.trial_id).where(*promoted_before)))
+    return connection.execute(query.order_by(Trial.number)).all()
 
 
 def _write(  # noqa: PLR0917 - these determine a decision
@@ -336,17 +304,9 @@ def _write(  # noqa: PLR0917 - these determine a decision
         for row in rows
     }
     chosen = set(promoted(values, schedule.factor, study.direction))
-    rung = connection.execute(
-        sa.insert(Rung)
-        .values(
-            study_id=study.id,
-            bracket=each.bracket,
-            first=each.first,
-            epochs=epochs,
-            decided_at=UtcNow(),
-        )
-        .returning(Rung.id)
-    ).scalar_one()
+    row = {"study_id": study.id, "bracket": each.bracket, "first": each.first, "epochs": epochs}
+    added = sa.insert(Rung).values(**row, decided_at=UtcNow())
+    rung = connection.execute(added.returning(Rung.id)).scalar_one()
     ids = [row.id for row in rows]
     members = sa.and_(RungMember.epochs == epochs, RungMember.trial_id.in_(ids))
     connection.execute(sa.delete(RungMember).where(members))

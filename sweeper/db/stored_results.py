@@ -11,17 +11,25 @@ import json
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from statistics import median
-from typing import cast
+from typing import Any, cast
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from sweeper.db import optuna_rows
-from sweeper.db.leases import is_lost, lease_has_ended, open_attempts
+from sweeper.db.leases import is_lost, lease_has_ended, open_attempts, read_workers
 from sweeper.db.repeats import repeating_of
 from sweeper.db.rungs import rungs_of_trials
-from sweeper.db.studies import find_study, no_such_trial, objectives_of, study_names, trials_of
+from sweeper.db.studies import (
+    find_study,
+    no_such_trial,
+    number_of_changes,
+    objectives_of,
+    study_names,
+    trials_of,
+)
 from sweeper.db.tables import (
     AnyRow,
     Attempt,
@@ -30,6 +38,8 @@ from sweeper.db.tables import (
     Epoch,
     Evaluation,
     Length,
+    RungMember,
+    Study,
     Trial,
     UtcNow,
     Verdict,
@@ -65,7 +75,6 @@ _NUMBER = re.compile(r"0x[0-9a-fA-F]+|\d+(\.\d+)?([eE][+-]?\d+)?")
 
 _SURROUNDINGS = ("versions", "processor", "devices", "threads", "deterministic")
 """Keys of an attempt's fingerprint that an `Environment` has."""
-
 
 _RECENT_TRIALS = 64
 """Number of latest trials for the duration of an epoch."""
@@ -438,14 +447,10 @@ def _errors(connection: Connection, study: int) -> dict[int, str]:
 def seconds_left(
     connection: Connection, study: AnyRow, trials: Sequence[TrialStatus]
 ) -> float | None:
-    """Estimate the seconds until the study's total is reached, with the present number of running trials.
+    """Estimate the seconds until the study's total is reached; None if too little is known.
 
     The duration of an epoch is the median of the latest trials, including their overhead. A trial
-    that does not exist yet counts as the median of complete and pruned trials, or as the study's number
-    of epochs if there is none.
-
-    Returns:
-        None if no trial runs, no trial has finished an epoch, or the number of epochs is unknown.
+    that does not exist yet counts as the median of complete and pruned trials, or as a whole one.
     """
     running = {trial.number for trial in trials if trial.state == "running"}
     if not running or any(trial.epochs is None for trial in trials):
@@ -534,3 +539,82 @@ def code_groups(
             )
         )
     return () if all(group.current for group in found) else tuple(found)
+
+
+@dataclass(frozen=True, slots=True)
+class Stamps:
+    """State of a study's rows, by which an open page sees what has changed; equal as long as no record has.
+
+    A page asks every two seconds, and the records of a thousand trials take seconds to read. So one query
+    reads, for each trial, the columns that change and the newest key of each table that only grows.
+
+    Attributes:
+        identity: The study's identity, another one if it was deleted and run again.
+        study: State of the study itself, of its workers and of its confirmation.
+        trials: State of each trial, by its number: all but its progress, and its progress (epochs and
+            checkpoints), on which no other part of the status depends.
+        is_repeated: Whether it has configurations with repeats, or a confirmation.
+    """
+
+    identity: str
+    study: tuple[Any, ...]
+    trials: Mapping[int, tuple[Any, Any]]
+    is_repeated: bool
+
+    @property
+    def but_progress(self) -> tuple[Any, ...]:
+        """Return the state of all but the trials' progress."""
+        return self.study, {number: state for number, (state, _) in self.trials.items()}
+
+
+def read_stamps(connection: Connection, name: str) -> Stamps:
+    """Return the state of a study's rows."""
+    study = find_study(connection, name)
+    confirming = sa.select(Study).where(Study.name == confirmation_name(name))
+    beside = connection.execute(confirming).first()
+    workers = tuple((each.key, each.live) for each in read_workers(connection, name))
+    known = (
+        *(study.target, study.epochs, study.inexact_accepted_at, study.fingerprint),
+        number_of_changes(connection, study.id),
+        workers,
+        None if beside is None else tuple(_trial_stamps(connection, beside.id).items()),
+    )
+    repeated = beside is not None or not repeating_of(study).is_plain
+    return Stamps(study.identity, known, _trial_stamps(connection, study.id), repeated)
+
+
+def _trial_stamps(connection: Connection, study_id: int) -> dict[int, tuple[Any, Any]]:
+    lost = {
+        row.trial_id
+        for row in connection.execute(open_attempts().where(Trial.study_id == study_id))
+        if is_lost(row)
+    }
+    last = sa.and_(Attempt.trial_id == Trial.id, Attempt.number == Trial.current_attempt)
+    decided = sa.func.count(Audit.outcome)
+    rows = connection.execute(
+        sa.select(
+            *(Trial.id, Trial.number),
+            _of_trial(Epoch.trial_id, sa.func.max(Epoch.epoch)),
+            _of_trial(Checkpoint.trial_id, sa.func.max(Checkpoint.id)),
+            _of_trial(Checkpoint.trial_id, sa.func.count()),
+            *(Trial.result, Trial.current_attempt, Trial.paused),
+            *(Trial.digest, Trial.epochs, Trial.anew_after, Attempt.outcome, Attempt.pid),
+            *(Attempt.start_step, Attempt.end_step),
+            *(sa.func.length(Attempt.files), sa.func.length(Attempt.fingerprint)),
+            _of_trial(Evaluation.trial_id, sa.func.max(Evaluation.id)),
+            _of_trial(Verdict.trial_id, sa.func.max(Verdict.id)),
+            _of_trial(Length.trial_id, sa.func.count()),
+            _of_trial(RungMember.trial_id, sa.func.count()),
+            _of_trial(RungMember.trial_id, sa.func.count(RungMember.promoted)),
+            _of_trial(Audit.trial_id, decided),
+            optuna_rows.parameter_count(Trial.optuna_trial_id),
+        )
+        .outerjoin(Attempt, last)
+        .where(Trial.study_id == study_id)
+        .order_by(Trial.number)
+    )
+    return {row[1]: ((*row[5:], row[0] in lost), row[2:5]) for row in rows.all()}
+
+
+def _of_trial(column: Any, value: Any) -> sa.ScalarSelect[Any]:
+    return sa.select(value).where(column == Trial.id).correlate(Trial.__table__).scalar_subquery()

@@ -168,10 +168,9 @@ class AcceptedChange:
     """A change of a study's definition that was accepted.
 
     Attributes:
-        begun: Number of trials that had begun under the former definition.
+        begun: Number of trials that had begun before.
         changes: The changes, one phrase each.
-        replaced: Fingerprint of the former definition; None if an older version of sweeper accepted
-            the change.
+        replaced: Fingerprint of the former definition.
     """
 
     begun: int
@@ -201,7 +200,12 @@ def create_or_open(connection: Connection, row: StudyRow) -> StudyRow:
             found = find_study(connection, row.name)
         changes = number_of_changes(connection, found.id)
         return replace(row_of(found), changes=changes)
-    _check_numbers(row)
+    if not 0 <= row.seed <= _LARGEST_SEED:
+        msg = f"seed={row.seed}; expected a whole number from 0 to 2**63 - 1"
+        raise DefinitionError(msg)
+    if row.target < 1:
+        msg = f"trials={row.target}; expected 1 or more"
+        raise DefinitionError(msg)
     if taken:
         msg = (
             f"the database holds a study {row.name!r} that Optuna made without sweeper; "
@@ -264,9 +268,22 @@ def _begun_configurations(connection: Connection, study: AnyRow) -> int:
     return 0 if last is None else Repeating.of(study.definition).index_of(last) + 1
 
 
-def find_study(connection: Connection, name: str) -> AnyRow:
+def find_study(connection: Connection, name: str, *, lock: bool = False) -> AnyRow:
     """Return the columns of the named study; the error for a missing one lists similar names, or all names."""
-    return _require(connection, name, sa.select(Study).where(Study.name == name))
+    named = sa.select(Study).where(Study.name == name)
+    study = connection.execute(named.with_for_update() if lock else named).first()
+    if study is not None:
+        return study
+    names = study_names(connection)
+    near = difflib.get_close_matches(name, names)
+    if near:
+        hint = f"did you mean {', '.join(map(repr, near))}?"
+    elif names:
+        hint = f"it has {', '.join(map(repr, names[:20]))}{' and more' * (len(names) > 20)}"
+    else:
+        hint = "it has none; run a study first (sweeper run FILE)"
+    msg = f"the database has no study {name!r}; {hint}"
+    raise UnknownStudyError(msg)
 
 
 def read_study(connection: Connection, name: str) -> StudyRow:
@@ -276,7 +293,7 @@ def read_study(connection: Connection, name: str) -> StudyRow:
 
 def lock_study(connection: Connection, name: str) -> AnyRow:
     """Return the named study's columns, and block other claims in it until this transaction ends."""
-    study = _require(connection, name, sa.select(Study).where(Study.name == name).with_for_update())
+    study = find_study(connection, name, lock=True)
     if not optuna_rows.lock_study(connection, study.optuna_study_id):
         msg = (
             f"study {name!r} was deleted by one of Optuna's tools, and only sweeper's rows are "
@@ -375,11 +392,8 @@ def _replace_definition(connection: Connection, study: AnyRow, row: StudyRow) ->
 
 def changes_of(connection: Connection, study_id: int) -> tuple[AcceptedChange, ...]:
     """Return the accepted changes of the definition, oldest first."""
-    rows = connection.execute(
-        sa.select(DefinitionChange)
-        .where(DefinitionChange.study_id == study_id)
-        .order_by(DefinitionChange.id)
-    )
+    own = sa.select(DefinitionChange).where(DefinitionChange.study_id == study_id)
+    rows = connection.execute(own.order_by(DefinitionChange.id))
     return tuple(AcceptedChange(row.begun, tuple(row.changes), row.replaced) for row in rows)
 
 
@@ -440,32 +454,6 @@ def no_such_trial(connection: Connection, study: AnyRow, number: int) -> Unknown
         f"study {study.name!r} has no trial {number}; {hint} (of {study.target}), which "
         f"`sweeper status {study.name}` lists"
     )
-
-
-def _require(connection: Connection, name: str, query: sa.Select[Any]) -> AnyRow:
-    study = connection.execute(query).first()
-    if study is not None:
-        return study
-    names = study_names(connection)
-    near = difflib.get_close_matches(name, names)
-    if near:
-        hint = f"did you mean {', '.join(map(repr, near))}?"
-    elif names:
-        hint = f"it has {', '.join(map(repr, names[:20]))}{' and more' * (len(names) > 20)}"
-    else:
-        hint = "it has none; run a study first (sweeper run FILE)"
-    msg = f"the database has no study {name!r}; {hint}"
-    raise UnknownStudyError(msg)
-
-
-def _check_numbers(row: StudyRow) -> None:
-    msg = None
-    if not 0 <= row.seed <= _LARGEST_SEED:
-        msg = f"seed={row.seed}; expected a whole number from 0 to 2**63 - 1"
-    elif row.target < 1:
-        msg = f"trials={row.target}; expected 1 or more"
-    if msg is not None:
-        raise DefinitionError(msg)
 
 
 def _check_unchanged(stored: StudyRow, given: StudyRow) -> None:

@@ -89,12 +89,10 @@ class Json(TypeDecorator[Any]):
     impl = Text
     cache_ok = True
 
-    def process_bind_param(self, value: Any, dialect: Dialect) -> str | None:
-        del dialect
+    def process_bind_param(self, value: Any, _dialect: Dialect) -> str | None:
         return None if value is None else json.dumps(value)
 
-    def process_result_value(self, value: str | None, dialect: Dialect) -> Any:
-        del dialect
+    def process_result_value(self, value: str | None, _dialect: Dialect) -> Any:
         return None if value is None else json.loads(value)
 
 
@@ -104,12 +102,10 @@ class Utc(TypeDecorator[datetime]):
     impl = DateTime
     cache_ok = True
 
-    def process_bind_param(self, value: datetime | None, dialect: Dialect) -> datetime | None:
-        del dialect
+    def process_bind_param(self, value: datetime | None, _dialect: Dialect) -> datetime | None:
         return None if value is None else value.replace(tzinfo=None)
 
-    def process_result_value(self, value: datetime | None, dialect: Dialect) -> datetime | None:
-        del dialect
+    def process_result_value(self, value: datetime | None, _dialect: Dialect) -> datetime | None:
         return None if value is None else value.replace(tzinfo=UTC)
 
 

@@ -136,10 +136,7 @@ def record_audit(  # noqa: PLR0917 - the columns of an audit
 ) -> None:
     """Store an audit of a trial in place of an earlier one of the same interval.
 
-    ``attempt`` wrote the interval's last checkpoint; ``report`` has what differs, or why there is no verdict.
-
-    Raises:
-        SupersededError: Another attempt at the trial has begun, so the verdict is not of its result.
+    ``attempt`` wrote the interval's last checkpoint; if another one has begun, the audit is refused.
     """
     trial = find_trial(connection, lock_study(connection, study), number)
     if trial.current_attempt != attempt:

@@ -69,14 +69,10 @@ def open_search(
     observations: Sequence[Observation] = (),
     replayed: ReplayedAttributes | None = None,
 ) -> SearchSession:
-    """Begin trial ``number``'s search.
+    """Begin the search of trial ``number``, from 0.
 
-    Args:
-        spec: The study's sampler and pruner.
-        number: The trial's number, from 0.
-        observations: The finished trials below ``number - window + 1``, in order; ignored if
-            results are not used.
-        replayed: Cached attributes of the study's earlier trials.
+    ``observations`` are the finished trials below ``number - window + 1``, and ``replayed`` has the cached
+    attributes of the study's earlier trials.
     """
     if spec.grid is not None:
         check_grid(spec.grid, number + 1)
@@ -104,12 +100,8 @@ def _blamed_on_sampler(when: str) -> Iterator[None]:
 class SearchSession:
     """Search of one trial: its parameters in the order of its requests, and pruning decisions.
 
-    Args:
-        spec: The study's sampler and pruner.
-        number: The trial's number.
-        finished: The trials of its window, numbered from 0 without a gap. They are shared between sessions
-            and never changed.
-        seen: The observations of these trials.
+    ``finished`` are the trials of its window, numbered from 0 without a gap, which sessions share and never
+    change; ``seen`` are the observations of these trials.
     """
 
     def __init__(
@@ -157,9 +149,7 @@ class SearchSession:
     def judge(self, values: Sequence[tuple[int, float]]) -> bool:
         """Return whether the trial is pruned after the last of ``values``.
 
-        Args:
-            values: The objective after each epoch so far, with the epoch's number from 0, in
-                order; all of them at every call.
+        ``values`` are the objectives after all epochs so far, with the epochs' numbers from 0, in order.
         """
         if list(values[: len(self._judged)]) != self._judged:
             msg = f"a trial's earlier values changed from {self._judged} to {list(values)}"
