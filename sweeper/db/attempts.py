@@ -22,44 +22,31 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from sweeper.db import optuna_rows
-from sweeper.db.claims import is_open
 from sweeper.db.repeats import skip_remaining
 from sweeper.db.rungs import DecidedRung, lock_rounds, reach, settle
-from sweeper.db.studies import find_study
-from sweeper.db.tables import Attempt, Checkpoint, Epoch, Parameter, Study, Trial, UtcNow
-from sweeper.errors import NonFiniteError, StorageError, SupersededError
+from sweeper.db.studies import find_study, find_trial
+from sweeper.db.tables import (
+    Attempt,
+    Checkpoint,
+    Epoch,
+    Parameter,
+    Study,
+    Trial,
+    UtcNow,
+    change,
+    replace_row,
+)
+from sweeper.errors import NonFiniteError, ParameterError, StorageError, SupersededError
 from sweeper.records.results import CheckpointRecord, EpochRecord, Outcome
 from sweeper.search.spaces import check_alike, from_text, to_text
 from sweeper.spec.retries import Fault
 from sweeper.spec.space import CategoricalChoice, Distribution
 
+_LONGEST_NAME = 512
+
 _KNOWN = sa.select(Parameter.number, Parameter.distribution).where(
     Parameter.study_id == sa.bindparam("study_id"), Parameter.name == sa.bindparam("name")
 )
-
-
-def check_in_study(
-    connection: Connection,
-    name: str,
-    distribution: Distribution,
-    *,
-    study_id: int,
-    number: int,
-) -> None:
-    """Check that a parameter of trial ``number`` has the kind and choices of the first trial that has it."""
-    asked = {"study_id": study_id, "name": name}
-    first = connection.execute(_KNOWN, asked).first()
-    if first is None:
-        text = to_text(distribution)
-        # Only a worker needs this, and readers do not import two dialects.
-        dialect = import_module(f"sqlalchemy.dialects.{connection.dialect.name}")
-        connection.execute(
-            dialect.insert(Parameter).on_conflict_do_nothing(),
-            {"study_id": study_id, "name": name, "number": number, "distribution": text},
-        )
-        # If another trial has inserted the row meanwhile, that row counts.
-        first = connection.execute(_KNOWN, asked).one()
-    check_alike(name, distribution, from_text(first.distribution), first.number)
 
 
 _CURRENT = (
@@ -88,12 +75,10 @@ class Ending:
         outcome: "complete", "pruned" and "failed" end the trial; "interrupted" never does, and
             "paused" leaves that to its rung's decision.
         end_step: Optimizer steps finished, counted over the whole trial.
-        value: The objective, the first of several; needed for "complete", and infinite at worst.
+        value, further_values: The objectives; needed for "complete", and infinite at worst.
         digest: Digest of the final training state, for "complete" and "pruned".
         error: The error with its traceback.
-        final: Whether a crashed or lost attempt was the trial's last, so that the trial has
-            failed. A complete, pruned or failed attempt always is; an interrupted one never.
-        further_values: The objectives after the first.
+        final: Whether a crashed or lost attempt was the trial's last, so that the trial has failed.
         value_of: See `TrialRecord.value_of`.
         fault: Kind of fault to count; an outcome "crashed" counts as a crash by itself.
         goes_on: Whether the trial will be resumed although the attempt has failed.
@@ -127,11 +112,7 @@ def record_process(
 ) -> None:
     """Store the trial's process, its isolation, and the step at which it resumes."""
     lock_current(connection, token)
-    connection.execute(
-        sa.update(Attempt)
-        .where(Attempt.id == token)
-        .values(pid=pid, isolation=isolation, start_step=start_step)
-    )
+    change(connection, Attempt, token, pid=pid, isolation=isolation, start_step=start_step)
 
 
 def record_fingerprint(
@@ -139,9 +120,7 @@ def record_fingerprint(
 ) -> Mapping[str, Any] | None:
     """Store the attempt's environment fingerprint as JSON; return the previous attempt's."""
     trial = lock_current(connection, token)
-    connection.execute(
-        sa.update(Attempt).where(Attempt.id == token).values(fingerprint=dict(fingerprint))
-    )
+    change(connection, Attempt, token, fingerprint=dict(fingerprint))
     return connection.scalar(
         sa.select(Attempt.fingerprint)
         .where(
@@ -149,18 +128,6 @@ def record_fingerprint(
             Attempt.number < trial.attempt,
             Attempt.fingerprint.is_not(None),
         )
-        .order_by(Attempt.number.desc())
-        .limit(1)
-    )
-
-
-def fingerprint_of(connection: Connection, study: str, number: int) -> Mapping[str, Any] | None:
-    """Return the environment fingerprint of a trial's latest attempt; None if there is none yet."""
-    return connection.scalar(
-        sa.select(Attempt.fingerprint)
-        .join(Trial, Trial.id == Attempt.trial_id)
-        .join(Study, Study.id == Trial.study_id)
-        .where(Study.name == study, Trial.number == number, Attempt.fingerprint.is_not(None))
         .order_by(Attempt.number.desc())
         .limit(1)
     )
@@ -175,7 +142,7 @@ def record_files(
     study, and the earlier ones at this trial.
     """
     trial = lock_current(connection, token)
-    connection.execute(sa.update(Attempt).where(Attempt.id == token).values(files=dict(files)))
+    change(connection, Attempt, token, files=dict(files))
     latest = (
         sa.select(sa.func.max(Attempt.id))
         .join(Trial, Trial.id == Attempt.trial_id)
@@ -209,20 +176,34 @@ def record_parameter(
 ) -> CategoricalChoice:
     """Store a parameter unless an earlier attempt did; return the stored value."""
     trial = lock_current(connection, token)
-    return optuna_rows.set_parameter(
-        connection,
-        trial.optuna_trial_id,
-        name,
-        distribution,
-        value,
-        lambda: check_in_study(
-            connection,
-            name,
-            distribution,
-            study_id=trial.study_id,
-            number=trial.number,
-        ),
-    )
+    known = optuna_rows.parameter(connection, trial.optuna_trial_id, name)
+    if known is not None:
+        stored, before = known
+        if to_text(stored) != to_text(distribution):
+            msg = (
+                f"parameter {name!r} is stored as {stored}, and the resumed trial suggests "
+                f"{distribution}; restore the range, or start a study of another name"
+            )
+            raise ParameterError(msg)
+        return before
+    if len(name) > _LONGEST_NAME:
+        msg = f"parameter {name[:40]!r}… has a name of {len(name)} characters; use at most 512"
+        raise ParameterError(msg)
+    # The kind of a parameter is that of the first trial that has it.
+    asked = {"study_id": trial.study_id, "name": name}
+    first = connection.execute(_KNOWN, asked).first()
+    if first is None:
+        # Only a worker needs this, and readers do not import two dialects.
+        dialect = import_module(f"sqlalchemy.dialects.{connection.dialect.name}")
+        connection.execute(
+            dialect.insert(Parameter).on_conflict_do_nothing(),
+            {**asked, "number": trial.number, "distribution": to_text(distribution)},
+        )
+        # If another trial has inserted the row meanwhile, that row counts.
+        first = connection.execute(_KNOWN, asked).one()
+    check_alike(name, distribution, from_text(first.distribution), first.number)
+    optuna_rows.add_parameter(connection, trial.optuna_trial_id, name, distribution, value)
+    return value
 
 
 def record_epochs(
@@ -234,11 +215,8 @@ def record_epochs(
     """Store finished epochs, and the objective by epoch as Optuna's intermediate values."""
     trial = lock_current(connection, token)
     if epochs:
-        connection.execute(
-            sa.delete(Epoch).where(
-                Epoch.trial_id == trial.id, Epoch.epoch.in_([e.epoch for e in epochs])
-            )
-        )
+        again = Epoch.epoch.in_([record.epoch for record in epochs])
+        connection.execute(sa.delete(Epoch).where(Epoch.trial_id == trial.id, again))
         connection.execute(
             sa.insert(Epoch),
             [
@@ -256,9 +234,9 @@ def record_epochs(
 def record_checkpoint(connection: Connection, token: int, checkpoint: CheckpointRecord) -> None:
     """Store a committed checkpoint, replacing one at the same path."""
     trial = lock_current(connection, token)
-    _forget(connection, trial.id, checkpoint.path)
-    row = {"trial_id": trial.id, "attempt": trial.attempt, **asdict(checkpoint)}
-    connection.execute(sa.insert(Checkpoint), row)
+    columns = asdict(checkpoint)
+    key = {"trial_id": trial.id, "path": columns.pop("path")}
+    replace_row(connection, Checkpoint, key, attempt=trial.attempt, **columns)
 
 
 def forget_checkpoint(connection: Connection, token: int, path: str) -> None:
@@ -307,31 +285,22 @@ def finish(
     decides = ending.result is not None or ending.outcome == "paused"
     study = lock_rounds(connection, token) if decides else None
     trial = lock_current(connection, token)
-    connection.execute(
-        sa.update(Attempt)
-        .where(Attempt.id == token)
-        .values(
-            outcome=ending.outcome,
-            ended_at=UtcNow(),
-            end_step=ending.end_step,
-            error=ending.error,
-        )
-    )
+    ended = {"outcome": ending.outcome, "end_step": ending.end_step, "error": ending.error}
+    change(connection, Attempt, token, ended_at=UtcNow(), **ended)
     fault = ending.fault or ("crash" if ending.outcome == "crashed" else None)
-    connection.execute(
-        sa.update(Trial)
-        .where(Trial.id == trial.id)
-        .values(
-            crashes=Trial.crashes + int(fault == "crash"),
-            memory_faults=Trial.memory_faults + int(fault == "memory"),
-            errors=Trial.errors + int(fault == "error"),
-            result=ending.result,
-            digest=ending.digest if ending.result in ("complete", "pruned") else None,
-            value_of=ending.value_of,
-        )
+    change(
+        connection,
+        Trial,
+        trial.id,
+        crashes=Trial.crashes + int(fault == "crash"),
+        memory_faults=Trial.memory_faults + int(fault == "memory"),
+        errors=Trial.errors + int(fault == "error"),
+        result=ending.result,
+        digest=ending.digest if ending.result in ("complete", "pruned") else None,
+        value_of=ending.value_of,
     )
     if ending.result is not None:
-        optuna_rows.finish_trial(connection, trial.optuna_trial_id, ending.result, values)
+        optuna_rows.finish_trials(connection, ending.result, {trial.optuna_trial_id: values})
     _show_ending(connection, trial, ending)
     if ending.result == "pruned":
         skip_remaining(connection, trial.study_id, trial.number)
@@ -388,11 +357,7 @@ def drop_checkpoints(
     connection: Connection, study: str, number: int, paths: Collection[str]
 ) -> None:
     """Delete the rows of checkpoints of a trial that exist no longer; raise `StorageError` while it runs."""
-    trial = connection.execute(
-        sa.select(Trial.id, is_open().label("running")).where(
-            Trial.study_id == find_study(connection, study).id, Trial.number == number
-        )
-    ).one()
+    trial = find_trial(connection, find_study(connection, study), number)
     if trial.running:
         msg = (
             f"trial {number} of study {study!r} is running and uses its checkpoints; wait until "

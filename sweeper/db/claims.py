@@ -10,6 +10,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
@@ -24,8 +25,8 @@ from sweeper.db.rungs import (
     running_trials,
     settle,
 )
-from sweeper.db.studies import changes_of, lock_study, number_of_changes, row_of
-from sweeper.db.tables import AnyRow, Attempt, Length, Trial, UtcNow, record_of
+from sweeper.db.studies import changes_of, is_open, lock_study, number_of_changes, row_of
+from sweeper.db.tables import AnyRow, Attempt, Length, Trial, UtcNow, change, count, record_of
 from sweeper.errors import DefinitionChangedError, StorageError
 from sweeper.spec.retries import Fault
 from sweeper.spec.space import CategoricalChoice
@@ -41,11 +42,9 @@ class Claim:
 
     Attributes:
         attempt: Counted from 1 within the trial.
-        token: Fencing token of every write; refused once another attempt is the trial's current
-            one.
+        token: Fencing token of every write.
         params: Parameters that earlier attempts stored, in the order of suggestion.
         crashes: Number of earlier attempts whose process died, except for lack of memory.
-        memory_faults: Number of earlier attempts that ran out of memory.
         errors: Number of earlier attempts with an exception of the user's code.
         identity: The study's identity, which is in its checkpoints.
         definition: The fingerprint of the study's definition.
@@ -88,40 +87,45 @@ class Waiting:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class Lease:
-    """Lease of a claim.
+def claim(
+    connection: Connection,
+    name: str,
+    worker: ProcessIdentity,
+    trial_seed: TrialSeed,
+    *,
+    key: str,
+    worker_key: str | None = None,
+    devices: str | None = None,
+    lease_seconds: float = 60.0,
+    fingerprint: str | None = None,
+    changes: int | None = None,
+) -> Claim | Waiting | None:
+    """Claim a trial: the lowest interrupted one, otherwise the lowest promoted one, otherwise a new one.
 
-    Attributes:
+    Args:
+        connection: A writing transaction.
+        name: The study's name.
+        worker: The claiming worker.
+        trial_seed: Returns the seed of a new trial by its number.
+        key: 32 characters, equal in every call that repeats this claim after a lost answer; the open
+            attempt with this key was inserted by the first call.
         worker_key: The key with which the worker joined the study; None if it has not.
         devices: Devices for the trial; None for no restriction.
         lease_seconds: Duration of the lease.
         fingerprint: Fingerprint of the worker's definition; None for the study's.
         changes: Number of changes of the definition that the worker knows; None for all.
-    """
 
-    worker_key: str | None = None
-    devices: str | None = None
-    lease_seconds: float = 60.0
-    fingerprint: str | None = None
-    changes: int | None = None
+    Returns:
+        The claim; `Waiting` if running trials have to end first, or the study is asked to stop;
+        None once all are finished.
 
-
-def claim(  # noqa: PLR0917 - the same order as in the repository
-    connection: Connection,
-    name: str,
-    worker: ProcessIdentity,
-    trial_seed: TrialSeed,
-    key: str,
-    lease: Lease,
-) -> Claim | Waiting | None:
-    """Claim the lowest interrupted trial, otherwise a promoted or new one; see `Repository.claim`.
-
-    If the transaction is repeated because the answer to its commit was lost, the open attempt with
-    this ``key`` was inserted by the first run.
+    Raises:
+        UnknownStudyError: There is no such study.
+        StorageError: Another tool has changed the study's Optuna rows.
+        DefinitionChangedError: The study's definition differs from the worker's.
     """
     study = lock_study(connection, name)
-    _check_same_study(connection, study, lease)
+    _check_same_study(connection, study, fingerprint, changes)
     made = connection.execute(
         sa.select(Attempt.id, Attempt.trial_id, Attempt.outcome).where(Attempt.claim_key == key)
     ).first()
@@ -131,6 +135,16 @@ def claim(  # noqa: PLR0917 - the same order as in the repository
     if made is not None:
         # The answer was lost for so long that the attempt was closed meanwhile.
         key = uuid.uuid4().hex
+    own = {
+        "claim_key": key,
+        "host": worker.host,
+        "boot_id": worker.boot_id,
+        "worker_pid": worker.pid,
+        "worker_started": worker.started,
+        "worker_key": worker_key,
+        "devices": devices,
+        "lease_until": UtcNow(lease_seconds),
+    }
     if study.stop_requested is not None:
         return Waiting(f"study {name!r} was asked to stop; `sweeper resume {name!r}` continues it")
     trial = _begun_trial(connection, study)
@@ -142,26 +156,26 @@ def claim(  # noqa: PLR0917 - the same order as in the repository
             continue
         if new is None or isinstance(new, Waiting):
             return new
-        return _attempt(connection, study, new, 1, worker, key, lease)
+        return _attempt(connection, study, new, 1, own)
     full = trial.paused and at_most(study, running_trials(connection, study))
     if full:
         return Waiting(full)
     number = trial.current_attempt + 1
-    connection.execute(
-        sa.update(Trial).where(Trial.id == trial.id).values(current_attempt=number, paused=None)
-    )
-    return _attempt(connection, study, trial, number, worker, key, lease)
+    change(connection, Trial, trial.id, current_attempt=number, paused=None)
+    return _attempt(connection, study, trial, number, own)
 
 
-def _check_same_study(connection: Connection, study: AnyRow, lease: Lease) -> None:
+def _check_same_study(
+    connection: Connection, study: AnyRow, fingerprint: str | None, changes: int | None
+) -> None:
     """Check that the worker knows the stored definition and search."""
-    if lease.fingerprint not in (None, study.fingerprint):
+    if fingerprint not in (None, study.fingerprint):
         msg = (
             f"another run has accepted a changed definition of study {study.name!r}, so this run "
             "begins no trial under the old one; start it again to continue"
         )
         raise DefinitionChangedError(msg)
-    if lease.changes is not None and lease.changes != number_of_changes(connection, study.id):
+    if changes is not None and changes != number_of_changes(connection, study.id):
         msg = (
             f"another run has changed the search of study {study.name!r}, so this run begins no trial "
             "with the old one; start it again to continue"
@@ -169,33 +183,17 @@ def _check_same_study(connection: Connection, study: AnyRow, lease: Lease) -> No
         raise DefinitionChangedError(msg)
 
 
-def _attempt(  # noqa: PLR0917 - the columns of an attempt
-    connection: Connection,
-    study: AnyRow,
-    trial: AnyRow,
-    number: int,
-    worker: ProcessIdentity,
-    key: str,
-    lease: Lease,
+def _attempt(
+    connection: Connection, study: AnyRow, trial: AnyRow, number: int, own: Mapping[str, Any]
 ) -> Claim:
-    token = connection.execute(
-        sa.insert(Attempt)
-        .values(
-            trial_id=trial.id,
-            number=number,
-            claim_key=key,
-            host=worker.host,
-            boot_id=worker.boot_id,
-            worker_pid=worker.pid,
-            worker_started=worker.started,
-            worker_key=lease.worker_key,
-            devices=lease.devices,
-            lease_until=UtcNow(lease.lease_seconds),
-            started_at=UtcNow(),
-            definition=study.fingerprint,
-        )
-        .returning(Attempt.id)
-    ).scalar_one()
+    added = sa.insert(Attempt).values(
+        trial_id=trial.id,
+        number=number,
+        started_at=UtcNow(),
+        definition=study.fingerprint,
+        **own,
+    )
+    token = connection.execute(added.returning(Attempt.id)).scalar_one()
     return _claim(connection, study, trial, number, token)
 
 
@@ -233,15 +231,6 @@ def _begun_trial(connection: Connection, study: AnyRow) -> AnyRow | None:
     ).first()
 
 
-def is_open() -> sa.Exists:
-    """Return the condition that the trial of the enclosing query has an open attempt."""
-    return (
-        sa.exists()
-        .where(Attempt.trial_id == Trial.id, Attempt.outcome.is_(None))
-        .correlate(Trial.__table__)
-    )
-
-
 def _begin(connection: Connection, study: AnyRow, number: int, seed: TrialSeed) -> AnyRow:
     # Within the next statement, because each is a round trip under the study's lock.
     newest = sa.select(sa.func.coalesce(sa.func.max(Trial.optuna_trial_id), -1)).where(
@@ -249,8 +238,7 @@ def _begin(connection: Connection, study: AnyRow, number: int, seed: TrialSeed) 
     )
     others = optuna_rows.trials_after(connection, study.optuna_study_id, newest.scalar_subquery())
     if others:
-        count = sa.select(sa.func.count()).where(Trial.study_id == study.id)
-        own = int(connection.scalar(count) or 0)
+        own = count(connection, Trial.study_id == study.id)
         msg = (
             f"study {study.name!r} has {own + others} trials in Optuna's tables and {own} in "
             "sweeper's: another tool added some; run it under another name, and let only sweeper "
@@ -295,6 +283,5 @@ def _claim(connection: Connection, study: AnyRow, trial: AnyRow, number: int, to
         definition=study.fingerprint or row_of(study).fingerprint,
         former=former,
         pause_after=next_rung(connection, study, trial),
-        extended=trial.epochs is not None
-        and bool(connection.scalar(sa.select(sa.exists().where(Length.trial_id == trial.id)))),
+        extended=trial.epochs is not None and count(connection, Length.trial_id == trial.id) > 0,
     )

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import sqlite3
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -27,7 +27,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from sweeper.db import schema
 from sweeper.db.faults import (
-    OpenFile,
+    check_file,
     is_passing,
     is_unavailable,
     missing,
@@ -78,7 +78,7 @@ class Database:
     def __init__(self, url: URL, patience: float) -> None:
         self.url = url
         self._patience = patience
-        self._file: OpenFile | None = None
+        self._file: tuple[Path, os.stat_result] | None = None
         engine = _engine(url, patience)
         self._engine = engine
         self._reading: Engine
@@ -113,7 +113,9 @@ class Database:
         try:
             with _as_unavailable(parsed, "be opened"):
                 schema.ensure(database._engine, database._writing, parsed, create=create)
-            database._file = OpenFile.of(parsed)
+            if database.in_file:
+                path = Path(str(parsed.database)).absolute()
+                database._file = (path, path.stat())
         except BaseException:
             database.close()
             raise
@@ -132,12 +134,8 @@ class Database:
         """
         parsed = parse_url(url)
         _prepare_directory(parsed, create=False)
-        database = cls(parsed, patience=60.0)
-        try:
-            with _as_unavailable(parsed, "be opened"):
-                return schema.upgrade(database._writing, parsed)
-        finally:
-            database.close()
+        with cls(parsed, patience=60.0) as database, _as_unavailable(parsed, "be opened"):
+            return schema.upgrade(database._writing, parsed)
 
     @property
     def in_file(self) -> bool:
@@ -193,7 +191,7 @@ class Database:
 
     def _transact(self, engine: Engine, work: Callable[[Connection], T]) -> T:
         if self._file is not None:
-            self._file.check(self.url)
+            check_file(*self._file, self.url)
         turn = self._turn if engine is self._writing else None
         deadline = time.monotonic() + self._patience
 
@@ -242,16 +240,8 @@ def _engine(url: URL, patience: float) -> Engine:
     if url.get_backend_name() == "sqlite":
         busy = min(patience, _BUSY_SECONDS)
         how = read_only_uri(Path(str(url.database)))
-        if how is None:
-            engine = sa.create_engine(url, max_overflow=-1, connect_args={"timeout": busy})
-        else:
-            engine = sa.create_engine(
-                url,
-                max_overflow=-1,
-                creator=lambda: sqlite3.connect(
-                    how, uri=True, timeout=busy, check_same_thread=False
-                ),
-            )
+        opened = url if how is None else sa.make_url(f"sqlite:///{how}&uri=true")
+        engine = sa.create_engine(opened, max_overflow=-1, connect_args={"timeout": busy})
         event.listen(engine, "connect", _configure_sqlite)
         event.listen(engine, "begin", _begin_sqlite)
         return engine

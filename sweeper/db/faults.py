@@ -13,9 +13,7 @@ from __future__ import annotations
 import os
 import shlex
 import sqlite3
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
 
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DatabaseError, DBAPIError, OperationalError
@@ -25,48 +23,26 @@ from sweeper.errors import DatabaseUnavailableError
 from sweeper.support.shown import shown_url, without_secrets
 
 
-@dataclass(frozen=True)
-class OpenFile:
-    """Identity of a SQLite database's file when it was opened.
+def check_file(path: Path, opened: os.stat_result, url: URL) -> None:
+    """Raise `DatabaseUnavailableError` if a SQLite file was removed or replaced since it was opened.
 
     Writes to a removed file raise no error, and are lost when the last process closes it.
     """
-
-    path: Path
-    device: int
-    inode: int
-
-    @classmethod
-    def of(cls, url: URL) -> Self | None:
-        """Return the file at ``url``; None for a server's database."""
-        if url.get_backend_name() != "sqlite":
-            return None
-        path = Path(str(url.database)).absolute()
-        try:
-            found = path.stat()
-        except OSError:
-            return None
-        return cls(path, found.st_dev, found.st_ino)
-
-    def check(self, url: URL) -> None:
-        """Raise `DatabaseUnavailableError` if the file was removed or replaced by another one."""
-        try:
-            found = self.path.stat()
-        except (FileNotFoundError, NotADirectoryError):
-            what = "was removed"
-        except OSError:
-            # SQLite will report what is wrong with the file.
+    try:
+        if os.path.samestat(path.stat(), opened):
             return
-        else:
-            if (found.st_dev, found.st_ino) == (self.device, self.inode):
-                return
-            what = "was replaced by another file"
-        msg = (
-            f"{shown_url(url)} {what} while it was in use, so nothing more can be stored; "
-            "checkpoints are not affected. Put the file back, with its -wal file if there is "
-            "one, and resume"
-        )
-        raise DatabaseUnavailableError(msg)
+        what = "was replaced by another file"
+    except (FileNotFoundError, NotADirectoryError):
+        what = "was removed"
+    except OSError:
+        # SQLite will report what is wrong with the file.
+        return
+    msg = (
+        f"{shown_url(url)} {what} while it was in use, so nothing more can be stored; "
+        "checkpoints are not affected. Put the file back, with its -wal file if there is "
+        "one, and resume"
+    )
+    raise DatabaseUnavailableError(msg)
 
 
 def read_only_uri(file: Path) -> str | None:
@@ -86,17 +62,7 @@ def read_only_uri(file: Path) -> str | None:
 
 
 _SQLITE_PASSING = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
-_SQLITE_LASTING = {
-    sqlite3.SQLITE_AUTH,
-    sqlite3.SQLITE_CANTOPEN,
-    sqlite3.SQLITE_CORRUPT,
-    sqlite3.SQLITE_FULL,
-    sqlite3.SQLITE_IOERR,
-    sqlite3.SQLITE_NOTADB,
-    sqlite3.SQLITE_PERM,
-    sqlite3.SQLITE_PROTOCOL,
-    sqlite3.SQLITE_READONLY,
-}
+_SQLITE_DAMAGED = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
 _POSTGRESQL_PASSING = (
     "08",  # the connection: refused, reset, cut off
     "25P03",  # idle in a transaction for too long: this process was stopped
@@ -171,9 +137,12 @@ def is_unavailable(error: DBAPIError | PoolTimeoutError) -> bool:
     """Return whether the database failed, not the statement."""
     if is_passing(error):
         return True
+    operational = isinstance(error, OperationalError)
     if isinstance(original := getattr(error, "orig", None), sqlite3.Error):
-        return _sqlite_code(original) in _SQLITE_LASTING
-    return isinstance(error, OperationalError)
+        code = _sqlite_code(original)
+        failed = operational and code not in (None, sqlite3.SQLITE_ERROR)
+        return failed or code in _SQLITE_DAMAGED
+    return operational
 
 
 def is_missing_table(error: DatabaseError) -> bool:

@@ -17,7 +17,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from sweeper.db.studies import find_study
-from sweeper.db.tables import AnyRow, Attempt, Checkpoint, Trial, UtcNow, Worker, record_of
+from sweeper.db.tables import AnyRow, Attempt, Checkpoint, Trial, UtcNow, Worker, count, record_of
 from sweeper.records.results import WorkerRecord
 from sweeper.support.processes import ProcessIdentity, is_gone
 
@@ -168,11 +168,8 @@ def suspects(
 
     Without an ``observer``, for a caller that is not a worker, expired leases count at once.
     """
-    candidates = connection.execute(
-        open_attempts()
-        .where(Trial.study_id == find_study(connection, study).id)
-        .order_by(Trial.number)
-    ).all()
+    own = open_attempts().where(Trial.study_id == find_study(connection, study).id)
+    candidates = connection.execute(own.order_by(Trial.number)).all()
     if not candidates:
         return ()
     judges = observer is None or was_there(connection, observer, seconds)
@@ -215,16 +212,9 @@ def close_lost(connection: Connection, found: Collection[LostAttempt]) -> tuple[
 
 def was_there(connection: Connection, key: str, seconds: float) -> bool:
     """Return whether the worker was connected for the length of a lease."""
-    return bool(
-        connection.scalar(
-            sa.select(
-                sa.and_(
-                    Worker.present_since <= UtcNow(-seconds),
-                    Worker.lease_until >= UtcNow((1 - _GAP) * seconds),
-                )
-            ).where(Worker.key == key)
-        )
-    )
+    since = Worker.present_since <= UtcNow(-seconds)
+    until = Worker.lease_until >= UtcNow((1 - _GAP) * seconds)
+    return count(connection, Worker.key == key, since, until) > 0
 
 
 def _worker(row: AnyRow) -> WorkerRecord:

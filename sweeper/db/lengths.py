@@ -9,18 +9,17 @@ trial's result at the first length, whether it was extended or not.
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
-from typing import Literal, cast
+from typing import cast
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from sweeper.db import optuna_rows
-from sweeper.db.claims import is_open
-from sweeper.db.progress import values_by_name
 from sweeper.db.requests import ran_under_another_definition
-from sweeper.db.studies import find_study, lock_study, no_such_trial, objectives_of
+from sweeper.db.rungs import schedule_of
+from sweeper.db.studies import begun_trials, find_study, lock_study, no_such_trial, objectives_of
 from sweeper.db.tables import (
     UNFINISHED,
     AnyRow,
@@ -30,109 +29,90 @@ from sweeper.db.tables import (
     Study,
     Trial,
     Verdict,
-    record_of,
+    change,
+    rows_by_trial,
 )
 from sweeper.errors import UsageError
-from sweeper.records.lengths import Extension, ExtensionPlan, LengthRecord
+from sweeper.records.lengths import Extension, ExtensionPlan
 from sweeper.search.spaces import Observation
-from sweeper.spec.searching import At, Objective, value_at
+from sweeper.spec.searching import At, value_at
 
 
-def was_extended() -> sa.Exists:
-    """Return the condition that the trial of the enclosing query ended at an earlier length."""
-    return sa.exists().where(Length.trial_id == Trial.id).correlate(Trial.__table__)
+def finished_before(connection: Connection, name: str, number: int) -> tuple[Observation, ...]:
+    """Return the trials below ``number`` with a result for the sampler, in order.
 
-
-def lengths_of_trials(
-    connection: Connection, trial_ids: sa.Select[int], objectives: Sequence[Objective]
-) -> dict[int, list[LengthRecord]]:
-    """Return each trial's results at its former lengths, by the trial's id."""
-    found: dict[int, list[LengthRecord]] = {}
-    for row in connection.execute(
-        sa.select(Length).where(Length.trial_id.in_(trial_ids)).order_by(Length.epochs)
-    ):
-        values = tuple(row.objectives)
-        record = record_of(
-            LengthRecord,
-            row,
-            state=row.result,
-            value=next(iter(values), None),
-            at=row.ended_at,
-            values=values_by_name(objectives, values),
-        )
-        found.setdefault(row.trial_id, []).append(record)
-    return found
-
-
-def at_first_length(
-    connection: Connection,
-    study: AnyRow,
-    trials: Sequence[AnyRow],
-    observed: Sequence[Observation],
-) -> tuple[Observation, ...]:
-    """Return the observations of trials for the search, at the study's first length.
-
-    So an extension does not affect later draws. ``observed`` are the same trials with their present
-    results.
+    With a budget, that is a trial's result at the first rung; otherwise that at the study's first length, so
+    that an extension does not affect later draws. A trial that ended before has its present result.
     """
-    if all(trial.epochs is None for trial in trials):
-        return tuple(observed)
-    first = int(study.definition["epochs"])
-    longer = {trial.id for trial in trials if trial.epochs is not None and trial.epochs > first}
-    if not longer:
-        return tuple(observed)
-    rows = connection.execute(
-        sa.select(Length).where(Length.trial_id.in_(longer)).order_by(Length.epochs.desc())
-    )
-    kept = {row.trial_id: row for row in rows}  # of each trial, the shortest length
-    epochs: dict[int, dict[int, Mapping[str, float]]] = {}
-    for row in connection.execute(
-        sa.select(Epoch)
-        .where(Epoch.trial_id.in_(longer), Epoch.epoch < first)
-        .order_by(Epoch.epoch)
-    ):
-        epochs.setdefault(row.trial_id, {})[row.epoch] = row.metrics
+    study = find_study(connection, name)
+    schedule = schedule_of(study)
+    first = study.definition.get("epochs", 0) if schedule is None else schedule.rungs[0]
+    extended = sa.exists().where(Length.trial_id == Trial.id).correlate(Trial.__table__)
+    chosen = sa.and_(Trial.study_id == study.id, Trial.number < number)
+    if schedule is None:
+        chosen &= sa.or_(Trial.result.is_not(None), extended)
+    rows = connection.execute(sa.select(Trial).where(chosen).order_by(Trial.number)).all()
+    ids = sa.select(Trial.optuna_trial_id).where(chosen)
+    parameters = optuna_rows.parameters(connection, ids)
+    values = optuna_rows.values(connection, ids)
+    longer = sa.true() if schedule is not None else Trial.epochs > first
+    at_first = {row.id for row in rows if schedule is not None or (row.epochs or 0) > first}
+    reported: defaultdict[int, dict[int, Mapping[str, float]]] = defaultdict(dict)
+    lengths: dict[int, AnyRow] = {}
+    if at_first:
+        early = sa.select(Trial.id).where(chosen, longer)
+        trained = sa.select(Epoch).where(Epoch.trial_id.in_(early), Epoch.epoch < first)
+        for epoch in connection.execute(trained.order_by(Epoch.epoch)):
+            reported[epoch.trial_id][epoch.epoch] = epoch.metrics
+        kept = rows_by_trial(connection, Length, early, Length.epochs)
+        lengths = {trial: shortest for trial, (shortest, *_) in kept.items()}
+    if schedule is None:
+        intermediate = optuna_rows.intermediate_values(connection, ids)
+    else:
+        objective = study.objective
+        intermediate = {
+            row.optuna_trial_id: {
+                epoch: metrics[objective]
+                for epoch, metrics in reported[row.id].items()
+                if objective in metrics
+            }
+            for row in rows
+        }
+    several = len(objectives_of(study)) > 1
     found = []
-    for trial, seen in zip(trials, observed, strict=True):
-        if trial.id not in longer:
-            found.append(seen)
+    for row in rows:
+        state, own, end = row.result, values[row.optuna_trial_id], math.inf
+        if row.id in lengths:
+            length = lengths[row.id]
+            state, own, end = length.result, tuple(length.objectives), length.trained
+        elif row.id in at_first and len(reported[row.id]) == first:
+            own, end = _values_at_end(study, reported[row.id]), first
+            state = "complete" if own else "failed"
+        elif state is None:
             continue
-        stored, reported = kept.get(trial.id), epochs.get(trial.id, {})
-        if stored is not None:
-            ended = _ended_as(seen, stored.result, tuple(stored.objectives))
-            end = stored.trained
-        elif len(reported) == first:
-            ended, end = _computed(study, seen, reported), first
-        else:
-            # It ended before the first length, so its present result is that at the first length.
-            ended, end = seen, first
-        shown = {epoch: value for epoch, value in seen.intermediate.items() if epoch < end}
-        found.append(replace(ended, intermediate=shown))
+        observed = intermediate.get(row.optuna_trial_id, {}).items()
+        found.append(
+            Observation(
+                number=row.number,
+                state=state,
+                params=parameters[row.optuna_trial_id].params,
+                distributions=parameters[row.optuna_trial_id].distributions,
+                value=next(iter(own), None),
+                values=(own or None) if several else None,
+                intermediate={epoch: value for epoch, value in observed if epoch < end},
+            )
+        )
     return tuple(found)
 
 
-def _computed(
-    study: AnyRow, seen: Observation, reported: Mapping[int, Mapping[str, float]]
-) -> Observation:
-    """Return a trial that trained past the first length without a stop, as if it had ended there."""
+def _values_at_end(study: AnyRow, reported: Mapping[int, Mapping[str, float]]) -> tuple[float, ...]:
+    """Return the objectives of a trial that ends after the reported epochs; empty if one is not finite."""
     at = cast("At", study.definition.get("at", "end"))
     values = []
     for objective in objectives_of(study):
         own = [m[objective.name] for m in reported.values() if objective.name in m]
         values.append(value_at(own, at, objective.direction) if own else math.nan)
-    if not all(map(math.isfinite, values)):
-        return replace(seen, state="failed", value=None, values=None)
-    return _ended_as(seen, "complete", tuple(values))
-
-
-def _ended_as(seen: Observation, state: str, values: tuple[float, ...]) -> Observation:
-    several = seen.values is not None or len(values) > 1
-    return replace(
-        seen,
-        state=cast("Literal['complete', 'pruned']", state),
-        value=next(iter(values), None),
-        values=values if several else None,
-    )
+    return tuple(values) if all(map(math.isfinite, values)) else ()
 
 
 def plan_extension(connection: Connection, study: str, extension: Extension) -> ExtensionPlan:
@@ -149,17 +129,27 @@ def _plan(connection: Connection, study: AnyRow, extension: Extension) -> Extens
         )
         raise UsageError(msg)
     first = int(definition["epochs"])
-    trials = connection.execute(
-        sa.select(Trial, is_open().label("running"))
-        .where(Trial.study_id == study.id)
-        .order_by(Trial.number)
-    ).all()
-    if extension.trials is None:
-        # Trials of another definition are not extended, and are ranked separately.
-        own = [t for t in trials if not ran_under_another_definition(connection, study, t)]
-        plan = _whole(study, extension.epochs, first, own)
+    present = study.epochs or first
+    trials = begun_trials(connection, study.id)
+    if extension.trials is not None:
+        chosen = _chosen(connection, study, extension, first, trials)
+    elif extension.epochs < present:
+        done = sum(trial.result == "complete" for trial in trials)
+        msg = (
+            f"--epochs {extension.epochs} for study {study.name!r}, whose trials train for {present} "
+            f"epochs ({done} of them have); a study can only be extended: give more than {present}"
+        )
+        raise UsageError(msg)
     else:
-        plan = _chosen(connection, study, extension, first, trials)
+        # Trials of another definition are not extended, and are ranked separately.
+        going_on = [trial for trial in trials if trial.result in (None, "complete")]
+        chosen = [t for t in going_on if not ran_under_another_definition(connection, study, t)]
+    shorter = {t: t.epochs or first for t in chosen if (t.epochs or first) < extension.epochs}
+    plan = ExtensionPlan(
+        reopened={t.number: had for t, had in shorter.items() if t.result is not None},
+        lengthened={t.number: had for t, had in shorter.items() if t.result is None},
+        raised=extension.trials is None and extension.epochs > present,
+    )
     running = [str(trial.number) for trial in trials if trial.running]
     if plan and running:
         several = len(running) > 1
@@ -172,36 +162,17 @@ def _plan(connection: Connection, study: AnyRow, extension: Extension) -> Extens
     return plan
 
 
-def _whole(study: AnyRow, epochs: int, first: int, trials: Sequence[AnyRow]) -> ExtensionPlan:
-    """Return the trials to extend in a whole study: no pruned, failed or longer ones."""
-    present = study.epochs or first
-    if epochs < present:
-        done = sum(trial.result == "complete" for trial in trials)
-        msg = (
-            f"--epochs {epochs} for study {study.name!r}, whose trials train for {present} epochs "
-            f"({done} of them have); a study can only be extended: give more than {present}"
-        )
-        raise UsageError(msg)
-    shorter = {t: t.epochs or first for t in trials if (t.epochs or first) < epochs}
-    return ExtensionPlan(
-        reopened={t.number: had for t, had in shorter.items() if t.result == "complete"},
-        lengthened={t.number: had for t, had in shorter.items() if t.result is None},
-        raised=epochs > present,
-    )
-
-
 def _chosen(
     connection: Connection,
     study: AnyRow,
     extension: Extension,
     first: int,
     trials: Sequence[AnyRow],
-) -> ExtensionPlan:
+) -> list[AnyRow]:
     """Return the requested trials by number, also pruned ones."""
     epochs, by_number = extension.epochs, {trial.number: trial for trial in trials}
     trained = _epochs_trained(connection, (trial.id for trial in trials))
-    reopened: dict[int, int] = {}
-    lengthened: dict[int, int] = {}
+    chosen = []
     for number in dict.fromkeys(extension.trials or ()):
         trial = by_number.get(number)
         if trial is None:
@@ -228,9 +199,8 @@ def _chosen(
                 f"{present}"
             )
             raise UsageError(msg)
-        if epochs > present:
-            (reopened if trial.result is not None else lengthened)[number] = present
-    return ExtensionPlan(reopened, lengthened, raised=False)
+        chosen.append(trial)
+    return chosen
 
 
 def extend(connection: Connection, name: str, extension: Extension) -> ExtensionPlan:
@@ -248,17 +218,13 @@ def extend(connection: Connection, name: str, extension: Extension) -> Extension
     _keep(connection, finished, plan.reopened)
     for trial in changed:
         again = UNFINISHED if trial.number in plan.reopened else {}
-        connection.execute(
-            sa.update(Trial).where(Trial.id == trial.id).values(epochs=extension.epochs, **again)
-        )
+        change(connection, Trial, trial.id, epochs=extension.epochs, **again)
     for trial in finished:
         optuna_rows.reopen_trial(connection, trial.optuna_trial_id)
         # The verdicts were made at the former length.
         connection.execute(sa.delete(Verdict).where(Verdict.trial_id == trial.id))
     if plan.raised:
-        connection.execute(
-            sa.update(Study).where(Study.id == study.id).values(epochs=extension.epochs)
-        )
+        change(connection, Study, study.id, epochs=extension.epochs)
     return plan
 
 
@@ -266,12 +232,8 @@ def _keep(connection: Connection, trials: Sequence[AnyRow], lengths: Mapping[int
     """Store the trials' results at their present length."""
     values = optuna_rows.values(connection, [trial.optuna_trial_id for trial in trials])
     trained = _epochs_trained(connection, (trial.id for trial in trials))
+    attempts = rows_by_trial(connection, Attempt, [trial.id for trial in trials], Attempt.number)
     for trial in trials:
-        ended = connection.scalar(
-            sa.select(Attempt.ended_at).where(
-                Attempt.trial_id == trial.id, Attempt.number == trial.current_attempt
-            )
-        )
         connection.execute(
             sa.insert(Length).values(
                 trial_id=trial.id,
@@ -280,7 +242,7 @@ def _keep(connection: Connection, trials: Sequence[AnyRow], lengths: Mapping[int
                 result=trial.result,
                 objectives=list(values[trial.optuna_trial_id]),
                 digest=trial.digest,
-                ended_at=ended,
+                ended_at=attempts[trial.id][-1].ended_at,
             )
         )
 

@@ -11,15 +11,15 @@ from __future__ import annotations
 import json
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from sweeper.db.tables import UtcNow
-from sweeper.errors import ParameterError, StorageError
+from sweeper.db.tables import UtcNow, count
+from sweeper.errors import StorageError
 from sweeper.search.spaces import from_internal, from_text, to_internal, to_text
 from sweeper.spec.searching import Objective
 from sweeper.spec.space import CategoricalChoice, Distribution
@@ -27,8 +27,13 @@ from sweeper.spec.space import CategoricalChoice, Distribution
 _metadata = sa.MetaData()
 
 
-def _table(name: str, key: str, *columns: sa.Column[Any]) -> sa.Table:
-    return sa.Table(name, _metadata, sa.Column(key, sa.Integer, primary_key=True), *columns)
+def _table(name: str, key: str, /, **columns: Any) -> sa.Table:
+    return sa.Table(
+        name,
+        _metadata,
+        sa.Column(key, sa.Integer, primary_key=True),
+        *(sa.Column(column, kind) for column, kind in columns.items()),
+    )
 
 
 def _kind(name: str, *values: str) -> sa.Enum:
@@ -36,69 +41,52 @@ def _kind(name: str, *values: str) -> sa.Enum:
     return sa.Enum(*values, name=name)
 
 
-_Studies = _table("studies", "study_id", sa.Column("study_name", sa.String))
+_STATE = _kind("trialstate", "RUNNING", "COMPLETE", "PRUNED", "FAIL", "WAITING")
+_DIRECTION = _kind("studydirection", "NOT_SET", "MINIMIZE", "MAXIMIZE")
+_VALUE = _kind("trialvaluetype", "FINITE", "INF_POS", "INF_NEG")
+_REPORTED = _kind("trialintermediatevaluetype", "FINITE", "INF_POS", "INF_NEG", "NAN")
+_OF_STUDY = {"study_id": sa.Integer}
+_OF_TRIAL = {"trial_id": sa.Integer}
+_ATTRIBUTE = {"key": sa.String, "value_json": sa.Text}
+_TIMES = {"datetime_start": sa.DateTime, "datetime_complete": sa.DateTime}
+_PARAMETER_COLUMNS = {
+    "param_name": sa.String,
+    "param_value": sa.Double,
+    "distribution_json": sa.Text,
+}
+_REPORTED_COLUMNS = {"intermediate_value": sa.Double, "intermediate_value_type": _REPORTED}
+_Studies = _table("studies", "study_id", study_name=sa.String)
 _Directions = _table(
     "study_directions",
     "study_direction_id",
-    sa.Column("direction", _kind("studydirection", "NOT_SET", "MINIMIZE", "MAXIMIZE")),
-    sa.Column("study_id", sa.Integer),
-    sa.Column("objective", sa.Integer),
+    direction=_DIRECTION,
+    objective=sa.Integer,
+    **_OF_STUDY,
 )
-_Trials = _table(
-    "trials",
-    "trial_id",
-    sa.Column("number", sa.Integer),
-    sa.Column("study_id", sa.Integer),
-    sa.Column("state", _kind("trialstate", "RUNNING", "COMPLETE", "PRUNED", "FAIL", "WAITING")),
-    sa.Column("datetime_start", sa.DateTime),
-    sa.Column("datetime_complete", sa.DateTime),
-)
-_Params = _table(
-    "trial_params",
-    "param_id",
-    sa.Column("trial_id", sa.Integer),
-    sa.Column("param_name", sa.String),
-    sa.Column("param_value", sa.Double),
-    sa.Column("distribution_json", sa.Text),
-)
+_Trials = _table("trials", "trial_id", number=sa.Integer, state=_STATE, **_OF_STUDY, **_TIMES)
+_Params = _table("trial_params", "param_id", **_OF_TRIAL, **_PARAMETER_COLUMNS)
 _StudyAttributes = _table(
-    "study_system_attributes",
-    "study_system_attribute_id",
-    sa.Column("study_id", sa.Integer),
-    sa.Column("key", sa.String),
-    sa.Column("value_json", sa.Text),
+    "study_system_attributes", "study_system_attribute_id", **_OF_STUDY, **_ATTRIBUTE
 )
-_Attributes = _table(
-    "trial_user_attributes",
-    "trial_user_attribute_id",
-    sa.Column("trial_id", sa.Integer),
-    sa.Column("key", sa.String),
-    sa.Column("value_json", sa.Text),
-)
+_Attributes = _table("trial_user_attributes", "trial_user_attribute_id", **_OF_TRIAL, **_ATTRIBUTE)
 _Values = _table(
     "trial_values",
     "trial_value_id",
-    sa.Column("trial_id", sa.Integer),
-    sa.Column("objective", sa.Integer),
-    sa.Column("value", sa.Double),
-    sa.Column("value_type", _kind("trialvaluetype", "FINITE", "INF_POS", "INF_NEG")),
+    objective=sa.Integer,
+    value=sa.Double,
+    value_type=_VALUE,
+    **_OF_TRIAL,
 )
 _Intermediate = _table(
     "trial_intermediate_values",
     "trial_intermediate_value_id",
-    sa.Column("trial_id", sa.Integer),
-    sa.Column("step", sa.Integer),
-    sa.Column("intermediate_value", sa.Double),
-    sa.Column(
-        "intermediate_value_type",
-        _kind("trialintermediatevaluetype", "FINITE", "INF_POS", "INF_NEG", "NAN"),
-    ),
+    step=sa.Integer,
+    **_OF_TRIAL,
+    **_REPORTED_COLUMNS,
 )
 
 TrialResult = Literal["complete", "pruned", "failed"]
 """End of a trial, which is final."""
-
-_LONGEST_NAME = 512
 
 _STATES = {"complete": "COMPLETE", "pruned": "PRUNED", "failed": "FAIL"}
 
@@ -119,13 +107,7 @@ def _restored(stored: float | None, kind: str) -> float:
     return _NOT_FINITE[kind] if stored is None else stored
 
 
-_PARAMETERS = sa.select(
-    _Params.c.trial_id,
-    _Params.c.param_name,
-    _Params.c.param_value,
-    _Params.c.distribution_json,
-)
-_PARAMETER = _PARAMETERS.where(
+_PARAMETER = sa.select(_Params).where(
     _Params.c.trial_id == sa.bindparam("trial_id"), _Params.c.param_name == sa.bindparam("name")
 )
 _NEW_PARAMETER = sa.insert(_Params)
@@ -147,7 +129,8 @@ def study_names(connection: Connection) -> tuple[str, ...]:
 
 def create_study(connection: Connection, name: str, objectives: Sequence[Objective]) -> int:
     """Insert a study with its objectives; return Optuna's id of it."""
-    study_id = _inserted(connection, sa.insert(_Studies).values(study_name=name))
+    added = sa.insert(_Studies).values(study_name=name).returning(_Studies.c.study_id)
+    study_id = int(connection.execute(added).scalar_one())
     rows = [
         {"study_id": study_id, "objective": index, "direction": objective.direction.upper()}
         for index, objective in enumerate(objectives)
@@ -175,69 +158,48 @@ def trials_after(
 
     Unlike a count of all trials, this does not grow with the earlier ones.
     """
-    count = (
-        sa.select(sa.func.count())
-        .select_from(_Trials)
-        .where(_Trials.c.study_id == study_id, _Trials.c.trial_id > trial_id)
-    )
-    return int(connection.scalar(count) or 0)
+    return count(connection, _Trials.c.study_id == study_id, _Trials.c.trial_id > trial_id)
 
 
 def create_trial(connection: Connection, study_id: int, number: int) -> int:
     """Insert a running trial; return Optuna's id of it."""
-    return _inserted(
-        connection,
-        sa.insert(_Trials).values(
-            study_id=study_id, number=number, state="RUNNING", datetime_start=UtcNow()
-        ),
-    )
+    row = {"study_id": study_id, "number": number, "state": "RUNNING"}
+    added = sa.insert(_Trials).values(**row, datetime_start=UtcNow())
+    return int(connection.execute(added.returning(_Trials.c.trial_id)).scalar_one())
 
 
-def set_parameter(  # noqa: PLR0917 - the columns of a parameter
+def parameter(
+    connection: Connection, trial_id: int, name: str
+) -> tuple[Distribution, CategoricalChoice] | None:
+    """Return a trial's parameter; None if it is not stored."""
+    found = connection.execute(_PARAMETER, {"trial_id": trial_id, "name": name}).all()
+    if not found:
+        return None
+    drawn = _read_parameters(found)[trial_id]
+    return drawn.distributions[name], drawn.params[name]
+
+
+def add_parameter(
     connection: Connection,
     trial_id: int,
     name: str,
     distribution: Distribution,
     value: CategoricalChoice,
-    check: Callable[[], None],
-) -> CategoricalChoice:
-    """Store a parameter unless it is stored; return the stored value.
-
-    ``check`` is called before a new parameter is stored; its error refuses the parameter.
-    """
-    found = connection.execute(_PARAMETER, {"trial_id": trial_id, "name": name}).all()
-    if found:
-        stored = _read_parameters(found)[trial_id]
-        if to_text(stored.distributions[name]) != to_text(distribution):
-            msg = (
-                f"parameter {name!r} is stored as {stored.distributions[name]}, and the resumed trial "
-                f"suggests {distribution}; restore the range, or start a study of another name"
-            )
-            raise ParameterError(msg)
-        return stored.params[name]
-    if len(name) > _LONGEST_NAME:
-        msg = f"parameter {name[:40]!r}… has a name of {len(name)} characters; use at most 512"
-        raise ParameterError(msg)
-    check()
-    connection.execute(
-        _NEW_PARAMETER,
-        {
-            "trial_id": trial_id,
-            "param_name": name,
-            "param_value": to_internal(name, distribution, value),
-            "distribution_json": to_text(distribution),
-        },
-    )
-    return value
+) -> None:
+    """Store a new parameter of a trial."""
+    row = {
+        "trial_id": trial_id,
+        "param_name": name,
+        "param_value": to_internal(name, distribution, value),
+        "distribution_json": to_text(distribution),
+    }
+    connection.execute(_NEW_PARAMETER, row)
 
 
 def set_attributes(connection: Connection, trial_id: int, values: Mapping[str, Any]) -> None:
     """Store user attributes of a trial, which Optuna's tools show; None deletes one."""
-    connection.execute(
-        sa.delete(_Attributes).where(
-            _Attributes.c.trial_id == trial_id, _Attributes.c.key.in_(list(values))
-        )
-    )
+    again = _Attributes.c.key.in_(list(values))
+    connection.execute(sa.delete(_Attributes).where(_Attributes.c.trial_id == trial_id, again))
     rows = [
         {"trial_id": trial_id, "key": key, "value_json": json.dumps(value)}
         for key, value in values.items()
@@ -256,14 +218,14 @@ def parameters(
     connection: Connection, trial_ids: Sequence[int] | sa.Select[int]
 ) -> Mapping[int, Drawn]:
     """Return the parameters of the trials, by Optuna's trial id; a trial without any has empty ones."""
-    chosen = _PARAMETERS.where(_Params.c.trial_id.in_(trial_ids))
+    chosen = sa.select(_Params).where(_Params.c.trial_id.in_(trial_ids))
     return _read_parameters(connection.execute(chosen.order_by(_Params.c.param_id)))
 
 
 def _read_parameters(rows: Iterable[Any]) -> Mapping[int, Drawn]:
     texts: dict[str, Distribution] = {}
     found: defaultdict[int, Drawn] = defaultdict(Drawn)
-    for trial_id, name, internal, text in rows:
+    for _, trial_id, name, internal, text in rows:
         if text not in texts:
             texts[text] = from_text(text)
         distribution = texts[text]
@@ -286,11 +248,8 @@ def set_intermediate_values(
     """Store intermediate values, replacing those of the same steps. NaN and infinity are kept."""
     if not by_step:
         return
-    connection.execute(
-        sa.delete(_Intermediate).where(
-            _Intermediate.c.trial_id == trial_id, _Intermediate.c.step.in_(list(by_step))
-        )
-    )
+    again = _Intermediate.c.step.in_(list(by_step))
+    connection.execute(sa.delete(_Intermediate).where(_Intermediate.c.trial_id == trial_id, again))
     names = ("intermediate_value", "intermediate_value_type")
     rows = [
         {"trial_id": trial_id, "step": step, **dict(zip(names, _stored(value), strict=True))}
@@ -303,60 +262,34 @@ def intermediate_values(
     connection: Connection, trial_ids: Sequence[int] | sa.Select[int]
 ) -> dict[int, dict[int, float]]:
     """Return the intermediate values of the trials by Optuna's trial id and step, in order."""
-    rows = connection.execute(
-        sa.select(
-            _Intermediate.c.trial_id,
-            _Intermediate.c.step,
-            _Intermediate.c.intermediate_value,
-            _Intermediate.c.intermediate_value_type,
-        )
-        .where(_Intermediate.c.trial_id.in_(trial_ids))
-        .order_by(_Intermediate.c.step)
-    )
+    chosen = sa.select(_Intermediate).where(_Intermediate.c.trial_id.in_(trial_ids))
     found: dict[int, dict[int, float]] = {}
-    for trial_id, step, stored, kind in rows:
+    for _, step, trial_id, stored, kind in connection.execute(chosen.order_by("step")):
         found.setdefault(trial_id, {})[step] = _restored(stored, kind)
     return found
 
 
-def finish_trial(
-    connection: Connection,
-    trial_id: int,
-    result: TrialResult,
-    values: Sequence[float] = (),
+def finish_trials(
+    connection: Connection, result: TrialResult, values: Mapping[int, Sequence[float]]
 ) -> None:
-    """End a trial, with a value for each objective, in order.
+    """End trials with a value for each objective, in order, by Optuna's trial id.
 
     A pruned trial without a value gets its last intermediate value, as in Optuna.
     """
-    if result == "pruned" and not values:
-        reported = intermediate_values(connection, (trial_id,)).get(trial_id, {})
-        values = (reported[max(reported)],) if reported else ()
-    if result == "failed" or any(math.isnan(value) for value in values):
-        values = ()
-    rows = [_value_row(trial_id, index, value) for index, value in enumerate(values)]
-    _end_trials(connection, [trial_id], result, rows)
-
-
-def prune_trials(connection: Connection, values: Mapping[int, float | None]) -> None:
-    """End many trials as pruned, each with its value if it has one, by Optuna's trial ids."""
-    rows = [_value_row(key, 0, value) for key, value in values.items() if value is not None]
-    _end_trials(connection, list(values), "pruned", rows)
-
-
-def _value_row(trial_id: int, objective: int, value: float) -> dict[str, Any]:
-    stored, kind = _stored(value)
-    return {"trial_id": trial_id, "objective": objective, "value": stored, "value_type": kind}
-
-
-def _end_trials(
-    connection: Connection, ids: Sequence[int], result: TrialResult, rows: Sequence[dict[str, Any]]
-) -> None:
+    bare = [key for key, own in values.items() if result == "pruned" and not own]
+    reported = intermediate_values(connection, bare) if bare else {}
+    given = {**values, **{key: (own[max(own)],) for key, own in reported.items()}}
+    rows = []
+    for key, own in given.items():
+        if result != "failed" and not any(map(math.isnan, own)):
+            for objective, (stored, kind) in enumerate(map(_stored, own)):
+                row = {"trial_id": key, "objective": objective, "value": stored, "value_type": kind}
+                rows.append(row)
     if rows:
         connection.execute(sa.insert(_Values), rows)
     connection.execute(
         sa.update(_Trials)
-        .where(_Trials.c.trial_id.in_(ids))
+        .where(_Trials.c.trial_id.in_(list(values)))
         .values(state=_STATES[result], datetime_complete=UtcNow())
     )
 
@@ -396,20 +329,8 @@ def values(
     connection: Connection, trial_ids: Sequence[int] | sa.Select[int]
 ) -> Mapping[int, tuple[float, ...]]:
     """Return every objective of the trials, in order, by Optuna's trial id; empty for one without values."""
-    rows = connection.execute(
-        sa.select(_Values.c.trial_id, _Values.c.value, _Values.c.value_type)
-        .where(_Values.c.trial_id.in_(trial_ids))
-        .order_by(_Values.c.objective)
-    ).all()
+    chosen = sa.select(_Values).where(_Values.c.trial_id.in_(trial_ids))
     found: defaultdict[int, tuple[float, ...]] = defaultdict(tuple)
-    for trial_id, stored, kind in rows:
+    for _, _, stored, kind, trial_id in connection.execute(chosen.order_by("objective")):
         found[trial_id] += (_restored(stored, kind),)
     return found
-
-
-def _inserted(connection: Connection, statement: sa.Insert) -> int:
-    key = connection.execute(statement).inserted_primary_key
-    if key is None:
-        msg = f"the database returned no key for {statement}"
-        raise RuntimeError(msg)
-    return int(key[0])

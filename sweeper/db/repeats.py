@@ -14,7 +14,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from sweeper.db import optuna_rows
-from sweeper.db.tables import AnyRow, Study, Trial
+from sweeper.db.tables import AnyRow, Study, Trial, change
 from sweeper.records.comparisons import race
 from sweeper.records.results import are
 from sweeper.spec.repeating import Repeating
@@ -95,9 +95,7 @@ def _next_of_race(
     missing = [number for number in members if number not in results]
     if not missing:
         return "the next round waits for the running trials of this one"
-    connection.execute(
-        sa.update(Study).where(Study.id == study.id).values(target=len(results) + len(missing))
-    )
+    change(connection, Study, study.id, target=len(results) + len(missing))
     return missing[0]
 
 
@@ -125,7 +123,7 @@ def skip_remaining(connection: Connection, study_id: int, number: int) -> None:
             continue
         optuna_id = optuna_rows.create_trial(connection, study.optuna_study_id, skipped)
         optuna_rows.set_attributes(connection, optuna_id, shown_repeat(study, skipped))
-        optuna_rows.finish_trial(connection, optuna_id, "pruned")
+        optuna_rows.finish_trials(connection, "pruned", {optuna_id: ()})
         connection.execute(
             sa.insert(Trial).values(
                 study_id=study_id,

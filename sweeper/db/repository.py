@@ -24,13 +24,12 @@ from sweeper.db import (
     verdicts,
 )
 from sweeper.db.attempts import Ending
-from sweeper.db.claims import Claim, Lease, TrialSeed, Waiting
+from sweeper.db.claims import Claim, Waiting
 from sweeper.db.database import Database
 from sweeper.db.leases import LostAttempt
 from sweeper.db.repeats import other_parameters
 from sweeper.db.requests import StopRequest
 from sweeper.db.rungs import DecidedRung
-from sweeper.db.stamps import read_stamps
 from sweeper.db.studies import StudyRow
 from sweeper.support.processes import ProcessIdentity as WorkerIdentity
 
@@ -106,7 +105,7 @@ class Repository:
     study_names = reading(studies.study_names)
     trial_numbers = reading(studies.trial_numbers)
     optuna_ids = reading(studies.optuna_ids)
-    stamps = reading(read_stamps)
+    stamps = reading(stored_results.read_stamps)
     set_target = writing(studies.set_target)
 
     join = writing(leases.join)
@@ -125,7 +124,6 @@ class Repository:
     record_process = writing(attempts.record_process)
     record_fingerprint = writing(attempts.record_fingerprint)
     record_files = writing(attempts.record_files)
-    fingerprint_of = reading(attempts.fingerprint_of)
     record_parameter = writing(attempts.record_parameter)
     record_epochs = writing(attempts.record_epochs)
     record_checkpoint = writing(attempts.record_checkpoint)
@@ -141,7 +139,7 @@ class Repository:
     environments = reading(stored_results.read_environments)
     unfinished = reading(stored_results.read_unfinished)
     failing_alike = reading(stored_results.failing_alike)
-    finished_before = reading(stored_results.finished_before)
+    finished_before = reading(lengths.finished_before)
     other_parameters = reading(other_parameters)
 
     record_audit = writing(verdicts.record_audit)
@@ -176,11 +174,6 @@ class Repository:
         """Create the study in Optuna's and sweeper's tables, or open it; return the stored row.
 
         The stored total may differ from ``row.target``; `set_target` changes it.
-
-        Raises:
-            DefinitionChangedError: It is stored with another definition; each differing key is
-                named with both values.
-            DefinitionError: Optuna has a study of this name that sweeper did not make.
         """
         try:
             return self.database.write(lambda c: studies.create_or_open(c, row))
@@ -188,38 +181,10 @@ class Repository:
             # Another process has created it meanwhile.
             return self.database.write(lambda c: studies.create_or_open(c, row))
 
-    def claim(
-        self,
-        study: str,
-        worker: WorkerIdentity,
-        trial_seed: TrialSeed,
-        *,
-        key: str | None = None,
-        **lease: Any,
-    ) -> Claim | Waiting | None:
-        """Claim a trial: the lowest interrupted one, otherwise the lowest promoted one, otherwise a new one.
-
-        Args:
-            study: The study's name.
-            worker: The claiming worker.
-            trial_seed: Returns the seed of a new trial by its number.
-            key: 32 characters, equal in every call that repeats this claim after a lost answer;
-                None for a single call.
-            lease: Fields of `Lease`.
-
-        Returns:
-            The claim; `Waiting` if running trials have to end first, or the study is asked to stop;
-            None once all are finished.
-
-        Raises:
-            UnknownStudyError: There is no such study.
-            StorageError: Another tool has changed the study's Optuna rows.
-            DefinitionChangedError: The study's definition differs from the worker's.
-        """
-        asked, given = key or uuid.uuid4().hex, Lease(**lease)
-        return self.database.write(
-            lambda c: claims.claim(c, study, worker, trial_seed, asked, given)
-        )
+    def claim(self, *args: Any, key: str | None = None, **lease: Any) -> Claim | Waiting | None:
+        """Claim a trial; see `sweeper.db.claims.claim`. A call without a ``key`` cannot be repeated."""
+        asked = key or uuid.uuid4().hex
+        return self.database.write(lambda c: claims.claim(c, *args, key=asked, **lease))
 
     def release_lost(
         self, study: str, *, observer: str | None = None, lease_seconds: float = 60.0

@@ -21,15 +21,17 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from sweeper.db import optuna_rows
-from sweeper.db.claims import TrialSeed, is_open
+from sweeper.db.claims import TrialSeed
 from sweeper.db.leases import read_workers, suspects
 from sweeper.db.rungs import check_not_compared, forget_rungs, is_compared
 from sweeper.db.studies import (
     StudyRow,
     accept_definition,
+    begun_trials,
     find_study,
+    find_trial,
+    is_open,
     lock_study,
-    no_such_trial,
     study_names,
     trials_of,
 )
@@ -47,6 +49,8 @@ from sweeper.db.tables import (
     Trial,
     UtcNow,
     Verdict,
+    change,
+    count,
 )
 from sweeper.errors import UsageError
 
@@ -54,26 +58,18 @@ from sweeper.errors import UsageError
 def accept_while_nothing_has_a_value(
     connection: Connection, row: StudyRow, trial_seed: TrialSeed
 ) -> tuple[tuple[str, ...], int]:
-    """Accept a changed definition without a request, if it mixes no results.
+    """Accept a changed definition without a request, if it mixes no results; return the changes.
 
     That is so if no trial has a value, none is running, and no interrupted one has trained. Trials that
-    have begun, also failed ones, then start again under the new definition. ``trial_seed`` returns the
-    seed of a trial by its number.
-
-    Returns:
-        The changes, and the number of trials that start again; empty if the change cannot be
-        accepted, or there is none.
+    have begun, also failed ones, then start again under the new definition; their number is returned, too.
     """
     study = lock_study(connection, row.name)
-    begun = connection.execute(
-        sa.select(Trial, is_open().label("running")).where(Trial.study_id == study.id)
-    ).all()
+    begun = begun_trials(connection, study.id)
     if any(trial.result in ("complete", "pruned") or trial.running for trial in begun):
         return (), 0
     unfinished = [trial.id for trial in begun if trial.result is None]
-    for table in (Checkpoint, Epoch):
-        if connection.scalar(sa.select(sa.exists().where(table.trial_id.in_(unfinished)))):
-            return (), 0
+    if any(count(connection, table.trial_id.in_(unfinished)) for table in (Checkpoint, Epoch)):
+        return (), 0
     changes = accept_definition(connection, row, search_alone=True)
     if not changes:
         return (), 0
@@ -84,22 +80,13 @@ def accept_while_nothing_has_a_value(
 
 
 def begin_anew(connection: Connection, trial: AnyRow, *, seed: int | None = None) -> None:
-    """Make a trial that does not run start from scratch at its next attempt.
-
-    It gets the new ``seed``, or keeps its own.
-    """
+    """Make a trial that does not run start from scratch at its next attempt, with a new ``seed`` if given."""
     for table in (Length, Epoch, Checkpoint, Audit, Verdict, Evaluation):
         connection.execute(sa.delete(table).where(table.trial_id == trial.id))
     forget_rungs(connection, trial.id)
-    connection.execute(
-        sa.update(Trial)
-        .where(Trial.id == trial.id)
-        .values(
-            **UNFINISHED,
-            anew_after=trial.current_attempt,
-            seed=trial.seed if seed is None else seed,
-        )
-    )
+    seed = trial.seed if seed is None else seed
+    begins = {**UNFINISHED, "anew_after": trial.current_attempt, "seed": seed}
+    change(connection, Trial, trial.id, **begins)
     optuna_rows.reopen_trial(connection, trial.optuna_trial_id, anew=True)
 
 
@@ -120,8 +107,7 @@ StopRequest = Literal["drain", "kill"]
 def request_stop(connection: Connection, name: str, how: StopRequest) -> None:
     """Store a request to stop, which also blocks claims until `clear_stop`."""
     study = lock_study(connection, name)
-    asked = {"stop_requested": how, "stop_requested_at": UtcNow()}
-    connection.execute(sa.update(Study).where(Study.id == study.id).values(**asked))
+    change(connection, Study, study.id, stop_requested=how, stop_requested_at=UtcNow())
 
 
 def stop_requested(connection: Connection, name: str) -> StopRequest | None:
@@ -131,10 +117,7 @@ def stop_requested(connection: Connection, name: str) -> StopRequest | None:
 
 
 def clear_stop(connection: Connection, name: str, until: datetime | None = None) -> None:
-    """Delete a request to stop, because the study is started again.
-
-    A request that was made after the time ``until``, of the database's clock, stays.
-    """
+    """Delete a request to stop, unless it was made after the time ``until``, of the database's clock."""
     study = lock_study(connection, name)
     cleared = sa.update(Study).where(Study.id == study.id).values(stop_requested=None)
     if until is not None:
@@ -155,13 +138,7 @@ def retry(connection: Connection, name: str, number: int, *, again: bool) -> Non
     lost answer (``again``), an interrupted trial counts as already retried.
     """
     study = lock_study(connection, name)
-    trial = connection.execute(
-        sa.select(Trial, is_open().label("running")).where(
-            Trial.study_id == study.id, Trial.number == number
-        )
-    ).first()
-    if trial is None:
-        raise no_such_trial(connection, study, number)
+    trial = find_trial(connection, study, number)
     if trial.result != "failed":
         if again and trial.result is None:
             return
@@ -194,7 +171,7 @@ def _give_another_attempt(connection: Connection, study: AnyRow, trial: AnyRow) 
     if ran_under_another_definition(connection, study, trial):
         begin_anew(connection, trial)
         return
-    connection.execute(sa.update(Trial).where(Trial.id == trial.id).values(**UNFINISHED))
+    change(connection, Trial, trial.id, **UNFINISHED)
     optuna_rows.reopen_trial(connection, trial.optuna_trial_id)
 
 
@@ -206,13 +183,8 @@ def at_work(connection: Connection, name: str) -> tuple[str, ...]:
         if worker.live
     ]
     study = find_study(connection, name)
-    open_ones = connection.scalar(
-        sa.select(sa.func.count())
-        .select_from(Attempt)
-        .join(Trial, Trial.id == Attempt.trial_id)
-        .where(Trial.study_id == study.id, Attempt.outcome.is_(None))
-    )
-    running = int(open_ones or 0) - len(suspects(connection, name, None, 0.0))
+    started = count(connection, Trial.study_id == study.id, is_open())
+    running = started - len(suspects(connection, name, None, 0.0))
     if running and not found:
         found.append(f"{running} running trial{'s' * (running > 1)}")
     return tuple(found)
@@ -246,16 +218,14 @@ def rename_study(connection: Connection, name: str, new: str, moved: Mapping[str
     if new in (*study_names(connection), *optuna_rows.study_names(connection)):
         msg = f"the database already has a study {new!r}"
         raise UsageError(msg)
-    connection.execute(sa.update(Study).where(Study.id == study.id).values(name=new))
+    change(connection, Study, study.id, name=new)
     optuna_rows.rename_study(connection, study.optuna_study_id, new)
     trials = trials_of(study.id)
     of_study = sa.select(Checkpoint).where(Checkpoint.trial_id.in_(trials))
     for row in connection.execute(of_study).all():
         for was, now in moved.items():
             if row.path.startswith(f"{was}/"):
-                path = now + row.path.removeprefix(was)
-                here = Checkpoint.id == row.id
-                connection.execute(sa.update(Checkpoint).where(here).values(path=path))
+                change(connection, Checkpoint, row.id, path=now + row.path.removeprefix(was))
 
 
 def names_set_aside(connection: Connection, name: str) -> tuple[str, ...]:

@@ -33,13 +33,15 @@ from sweeper.db.tables import (
     Study,
     Trial,
     UtcNow,
+    change,
+    count,
+    record_of,
+    rows_by_trial,
 )
 from sweeper.errors import DefinitionError, UsageError
 from sweeper.records.lengths import ComparedTrial, RungDecision, RungRecord
 from sweeper.records.results import are
-from sweeper.search.spaces import Observation
 from sweeper.spec.budgets import Round, RungSchedule, promoted, rung_schedule
-from sweeper.spec.searching import value_at
 
 WAITS, PROMOTED = "waits", "promoted"
 """Values of `Trial.paused` for a trial that has stopped at a rung."""
@@ -57,23 +59,15 @@ def next_rung(connection: Connection, study: AnyRow, trial: AnyRow) -> int | Non
     if schedule is None:
         return None
     rungs = schedule.round_of(trial.number, round_starts(connection, study.id)).rungs
-    passed: int | None = connection.scalar(
-        sa.select(sa.func.max(RungMember.epochs)).where(
-            RungMember.trial_id == trial.id, RungMember.promoted.is_(True)
-        )
-    )
+    own = (RungMember.trial_id == trial.id, RungMember.promoted.is_(True))
+    passed: int | None = connection.scalar(sa.select(sa.func.max(RungMember.epochs)).where(*own))
     return next((epochs for epochs in rungs if epochs > (passed or 0)), None)
 
 
 def round_starts(connection: Connection, study_id: int) -> tuple[int, ...]:
     """Return the ascending trial numbers at which the assignment to rounds starts again."""
-    return tuple(
-        connection.scalars(
-            sa.select(RoundStart.number)
-            .where(RoundStart.study_id == study_id)
-            .order_by(RoundStart.number)
-        )
-    )
+    starts = sa.select(RoundStart.number).where(RoundStart.study_id == study_id)
+    return tuple(connection.scalars(starts.order_by(RoundStart.number)))
 
 
 def change_total(connection: Connection, study: AnyRow, target: int, begun: int) -> None:
@@ -132,23 +126,14 @@ def at_most(study: AnyRow, running: int) -> str | None:
 
 def running_trials(connection: Connection, study: AnyRow) -> int:
     """Return the number of trials that have begun, have not ended and are not paused."""
-    return int(
-        connection.scalar(
-            sa.select(sa.func.count())
-            .select_from(Trial)
-            .where(Trial.study_id == study.id, Trial.result.is_(None), Trial.paused.is_(None))
-        )
-        or 0
-    )
+    going_on = (Trial.result.is_(None), Trial.paused.is_(None))
+    return count(connection, Trial.study_id == study.id, *going_on)
 
 
 def check_not_compared(connection: Connection, study: str, trial: AnyRow) -> None:
     """Raise `UsageError` if a rung was decided with a failed trial, which was ranked last."""
-    epochs = connection.scalar(
-        sa.select(RungMember.epochs).where(
-            RungMember.trial_id == trial.id, RungMember.promoted.is_(False)
-        )
-    )
+    ended = (RungMember.trial_id == trial.id, RungMember.promoted.is_(False))
+    epochs = connection.scalar(sa.select(RungMember.epochs).where(*ended))
     if epochs is not None:
         msg = (
             f"trial {trial.number} of study {study!r} failed, and its rung after {epochs} epochs "
@@ -174,8 +159,7 @@ def check_same_rungs(
     before = study.definition
     if all(before.get(key) == definition.get(key) for key in ("budget", "epochs")):
         return
-    reached = sa.select(RungMember.epochs).join(Trial).where(Trial.study_id == study.id).limit(1)
-    if connection.scalar(reached) is not None:
+    if count(connection, Trial.study_id == study.id, RungMember.trial_id == Trial.id):
         msg = (
             f"study {study.name!r} has trials at rungs of its budget, and a changed budget has "
             "other rungs; give the changed study another name"
@@ -194,7 +178,7 @@ def forget_rungs(connection: Connection, trial_id: int) -> None:
                 Rung.id.in_(decided), ~sa.exists().where(RungMember.rung_id == Rung.id)
             )
         )
-    connection.execute(sa.update(Trial).where(Trial.id == trial_id).values(paused=None))
+    change(connection, Trial, trial_id, paused=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,7 +208,7 @@ def reach(
     connection.execute(
         sa.insert(RungMember).values(trial_id=trial_id, epochs=epochs, value=reached, digest=digest)
     )
-    connection.execute(sa.update(Trial).where(Trial.id == trial_id).values(paused=WAITS))
+    change(connection, Trial, trial_id, paused=WAITS)
 
 
 def lock_rounds(connection: Connection, token: int) -> AnyRow | None:
@@ -233,10 +217,8 @@ def lock_rounds(connection: Connection, token: int) -> AnyRow | None:
     A claim locks the study first and then the trials of a rung that it decides; the reverse order
     would cause a deadlock.
     """
-    of_attempt = sa.select(Trial.study_id).join(Attempt, Attempt.trial_id == Trial.id)
-    found = sa.select(Study).where(
-        Study.id == of_attempt.where(Attempt.id == token).scalar_subquery()
-    )
+    of_attempt = sa.select(Trial.study_id).join(Attempt).where(Attempt.id == token)
+    found = sa.select(Study).where(Study.id == of_attempt.scalar_subquery())
     study = connection.execute(found).first()
     if study is None or schedule_of(study) is None:
         return None
@@ -268,11 +250,8 @@ def _decide(
     each: Round,
     starts: Sequence[int],
 ) -> tuple[DecidedRung, ...]:
-    done = set(
-        connection.scalars(
-            sa.select(Rung.epochs).where(Rung.study_id == study.id, Rung.first == each.first)
-        )
-    )
+    of_round = sa.select(Rung.epochs).where(Rung.study_id == study.id, Rung.first == each.first)
+    done = set(connection.scalars(of_round))
     end = each.end(study.target, starts)
     decided: list[DecidedRung] = []
     before: int | None = None
@@ -296,31 +275,15 @@ def _members(  # noqa: PLR0917 - these determine a rung
     connection: Connection, study: AnyRow, first: int, end: int, epochs: int, before: int | None
 ) -> Sequence[AnyRow]:
     """Return the rows of the rung's members that have begun; beyond the first rung, of the promoted ones."""
-    query = (
-        sa.select(
-            Trial.id,
-            Trial.number,
-            Trial.optuna_trial_id,
-            Trial.result,
-            RungMember.trial_id.label("reached"),
-            RungMember.value,
-            RungMember.digest,
-        )
-        .outerjoin(
-            RungMember, sa.and_(RungMember.trial_id == Trial.id, RungMember.epochs == epochs)
-        )
-        .where(Trial.study_id == study.id, Trial.number >= first, Trial.number < end)
-        .order_by(Trial.number)
-    )
+    columns = (Trial.id, Trial.number, Trial.optuna_trial_id, Trial.result)
+    at_rung = (RungMember.trial_id.label("reached"), RungMember.value, RungMember.digest)
+    here = sa.and_(RungMember.trial_id == Trial.id, RungMember.epochs == epochs)
+    query = sa.select(*columns, *at_rung).outerjoin(RungMember, here)
+    query = query.where(Trial.study_id == study.id, Trial.number >= first, Trial.number < end)
     if before is not None:
-        query = query.where(
-            Trial.id.in_(
-                sa.select(RungMember.trial_id).where(
-                    RungMember.epochs == before, RungMember.promoted.is_(True)
-                )
-            )
-        )
-    return connection.execute(query).all()
+        promoted_before = (RungMember.epochs == before, RungMember.promoted.is_(True))
+        query = query.where(Trial.id.in_(sa.select(RungMember.trial_id).where(*promoted_before)))
+    return connection.execute(query.order_by(Trial.number)).all()
 
 
 def _write(  # noqa: PLR0917 - these determine a decision
@@ -332,10 +295,8 @@ def _write(  # noqa: PLR0917 - these determine a decision
     rows: Sequence[AnyRow],
 ) -> DecidedRung:
     # A trial that ended before the rung is compared by its value, if it has one.
-    over = [row for row in rows if row.reached is None]
-    ended = optuna_rows.values(
-        connection, [row.optuna_trial_id for row in over if row.result == "complete"]
-    )
+    complete = [r.optuna_trial_id for r in rows if r.reached is None and r.result == "complete"]
+    ended = optuna_rows.values(connection, complete)
     values = {
         row.number: row.value
         if row.reached is not None
@@ -343,57 +304,38 @@ def _write(  # noqa: PLR0917 - these determine a decision
         for row in rows
     }
     chosen = set(promoted(values, schedule.factor, study.direction))
-    rung = connection.execute(
-        sa.insert(Rung)
-        .values(
-            study_id=study.id,
-            bracket=each.bracket,
-            first=each.first,
-            epochs=epochs,
-            decided_at=UtcNow(),
-        )
-        .returning(Rung.id)
-    ).scalar_one()
-    if over:
-        connection.execute(
-            sa.insert(RungMember),
-            [
-                {
-                    "trial_id": row.id,
-                    "epochs": epochs,
-                    "value": values[row.number],
-                    "digest": None,
-                    "rung_id": rung,
-                    "promoted": row.number in chosen,
-                }
-                for row in over
-            ],
-        )
-    digest = (
-        sa.select(RungMember.digest)
-        .where(RungMember.trial_id == Trial.id, RungMember.epochs == epochs)
-        .correlate(Trial.__table__)
-        .scalar_subquery()
+    row = {"study_id": study.id, "bracket": each.bracket, "first": each.first, "epochs": epochs}
+    added = sa.insert(Rung).values(**row, decided_at=UtcNow())
+    rung = connection.execute(added.returning(Rung.id)).scalar_one()
+    ids = [row.id for row in rows]
+    members = sa.and_(RungMember.epochs == epochs, RungMember.trial_id.in_(ids))
+    connection.execute(sa.delete(RungMember).where(members))
+    connection.execute(
+        sa.insert(RungMember),
+        [
+            {
+                "trial_id": row.id,
+                "epochs": epochs,
+                "value": values[row.number],
+                "digest": row.digest,
+                "rung_id": rung,
+                "promoted": row.number in chosen,
+            }
+            for row in rows
+        ],
     )
-    pruned = {"paused": None, "result": "pruned", "digest": digest}
     paused = [row for row in rows if row.reached is not None]
-    for going_on in (True, False):
-        ids = [row.id for row in paused if (row.number in chosen) is going_on]
-        if ids:
-            connection.execute(
-                sa.update(RungMember)
-                .where(RungMember.epochs == epochs, RungMember.trial_id.in_(ids))
-                .values(promoted=going_on, rung_id=rung)
-            )
-            connection.execute(
-                sa.update(Trial)
-                .where(Trial.id.in_(ids))
-                .values(**({"paused": PROMOTED} if going_on else pruned))
-            )
-    optuna_rows.prune_trials(
-        connection,
-        {row.optuna_trial_id: row.value for row in paused if row.number not in chosen},
-    )
+    digest = sa.select(RungMember.digest).where(members, RungMember.trial_id == Trial.id)
+    pruned = {"paused": None, "result": "pruned", "digest": digest.scalar_subquery()}
+    for columns, going_on in (({"paused": PROMOTED}, True), (pruned, False)):
+        moved = [row.id for row in paused if (row.number in chosen) is going_on]
+        connection.execute(sa.update(Trial).where(Trial.id.in_(moved)).values(**columns))
+    ended_here = {
+        row.optuna_trial_id: () if row.value is None else (row.value,)
+        for row in paused
+        if row.number not in chosen
+    }
+    optuna_rows.finish_trials(connection, "pruned", ended_here)
     return DecidedRung(
         each.bracket,
         epochs,
@@ -402,74 +344,20 @@ def _write(  # noqa: PLR0917 - these determine a decision
     )
 
 
-def seen_at_first_rung(
-    connection: Connection, study: AnyRow, schedule: RungSchedule, number: int
-) -> tuple[Observation, ...]:
-    """Return the trials below ``number`` that have reached the first rung or ended, in order."""
-    chosen = sa.and_(Trial.study_id == study.id, Trial.number < number)
-    rows = connection.execute(
-        sa.select(Trial.id, Trial.number, Trial.optuna_trial_id, Trial.result)
-        .where(chosen)
-        .order_by(Trial.number)
-    ).all()
-    reported: dict[int, dict[int, float]] = {}
-    reached = set()
-    for epoch in connection.execute(
-        sa.select(Epoch)
-        .where(
-            Epoch.trial_id.in_(sa.select(Trial.id).where(chosen)), Epoch.epoch < schedule.rungs[0]
-        )
-        .order_by(Epoch.epoch)
-    ):
-        value = epoch.metrics.get(study.objective)
-        if value is not None:
-            reported.setdefault(epoch.trial_id, {})[epoch.epoch] = value
-        if epoch.epoch == schedule.rungs[0] - 1:
-            reached.add(epoch.trial_id)
-    parameters = optuna_rows.parameters(connection, sa.select(Trial.optuna_trial_id).where(chosen))
-    at = study.definition.get("at", "end")
-    found = []
-    for row in rows:
-        if row.id not in reached and row.result is None:
-            continue
-        values = reported.get(row.id, {})
-        value = value_at(list(values.values()), at, study.direction) if values else math.nan
-        failed = not math.isfinite(value) or (row.id not in reached and row.result == "failed")
-        own = parameters[row.optuna_trial_id]
-        found.append(
-            Observation(
-                number=row.number,
-                state="failed" if failed else "complete",
-                params=own.params,
-                distributions=own.distributions,
-                value=None if failed else value,
-                intermediate={} if failed else values,
-            )
-        )
-    return tuple(found)
-
-
-def decisions(connection: Connection, study_id: int) -> dict[int, RungDecision]:
+def _decisions(connection: Connection, study_id: int) -> dict[int, RungDecision]:
     """Return the study's decided rungs by their ids, in the order of their rounds and epochs."""
     compared: defaultdict[int, list[ComparedTrial]] = defaultdict(list)
     for row in connection.execute(
         sa.select(RungMember.rung_id, RungMember.value, RungMember.promoted, Trial.number)
-        .join(Trial, Trial.id == RungMember.trial_id)
+        .join(Trial)
         .where(Trial.study_id == study_id, RungMember.rung_id.is_not(None))
         .order_by(Trial.number)
     ):
-        compared[row.rung_id].append(ComparedTrial(row.number, row.value, row.promoted))
+        compared[row.rung_id].append(record_of(ComparedTrial, row))
+    rungs = sa.select(Rung).where(Rung.study_id == study_id).order_by(Rung.first, Rung.epochs)
     return {
-        rung.id: RungDecision(
-            rung.bracket,
-            rung.first,
-            rung.epochs,
-            rung.decided_at,
-            tuple(compared[rung.id]),
-        )
-        for rung in connection.execute(
-            sa.select(Rung).where(Rung.study_id == study_id).order_by(Rung.first, Rung.epochs)
-        )
+        rung.id: record_of(RungDecision, rung, compared=tuple(compared[rung.id]))
+        for rung in connection.execute(rungs)
     }
 
 
@@ -477,12 +365,9 @@ def rungs_of_trials(
     connection: Connection, study_id: int, trial_ids: sa.Select[int]
 ) -> dict[int, list[RungRecord]]:
     """Return the rungs that trials have reached, by the trial's id, in order."""
-    members = connection.execute(
-        sa.select(RungMember).where(RungMember.trial_id.in_(trial_ids)).order_by(RungMember.epochs)
-    ).all()
-    decided = decisions(connection, study_id) if members else {}
-    found: defaultdict[int, list[RungRecord]] = defaultdict(list)
-    for row in members:
-        decision = None if row.rung_id is None else decided[row.rung_id]
-        found[row.trial_id].append(RungRecord(row.epochs, row.value, row.promoted, decision))
-    return found
+    members = rows_by_trial(connection, RungMember, trial_ids, RungMember.epochs)
+    decided = _decisions(connection, study_id) if members else {}
+    return {
+        trial: [record_of(RungRecord, row, decision=decided.get(row.rung_id)) for row in rows]
+        for trial, rows in members.items()
+    }

@@ -1,4 +1,4 @@
-"""Reads of a study's results: statuses, trials, and observations for its sampler.
+"""Reads of a study's results: statuses and trials.
 
 Each read is a fixed number of queries in one transaction, so a record never mixes two states. An
 open attempt whose worker is gone from this host, or whose lease has expired, is shown as lost even
@@ -10,52 +10,64 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter, defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
 from typing import Any, cast
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from sweeper.db import optuna_rows
-from sweeper.db.leases import is_lost, lease_has_ended, open_attempts
-from sweeper.db.lengths import at_first_length, lengths_of_trials, was_extended
-from sweeper.db.progress import (
-    best_trial,
-    code_groups,
-    codes_of_trials,
-    is_mixed,
-    pareto_front,
-    seconds_left,
-    trial_state,
-    trial_statuses,
-    values_by_name,
-)
+from sweeper.db.leases import is_lost, lease_has_ended, open_attempts, read_workers
 from sweeper.db.repeats import repeating_of
-from sweeper.db.rungs import rungs_of_trials, schedule_of, seen_at_first_rung
-from sweeper.db.studies import find_study, no_such_trial, objectives_of, study_names, trials_of
-from sweeper.db.tables import AnyRow, Attempt, Checkpoint, Epoch, Trial, record_of
-from sweeper.db.verdicts import (
-    audits_of_trials,
-    evaluations_of_trials,
-    latest_verdicts,
-    read_exactness,
+from sweeper.db.rungs import rungs_of_trials
+from sweeper.db.studies import (
+    find_study,
+    no_such_trial,
+    number_of_changes,
+    objectives_of,
+    study_names,
+    trials_of,
 )
+from sweeper.db.tables import (
+    AnyRow,
+    Attempt,
+    Audit,
+    Checkpoint,
+    Epoch,
+    Evaluation,
+    Length,
+    RungMember,
+    Study,
+    Trial,
+    UtcNow,
+    Verdict,
+    count,
+    record_of,
+    rows_by_trial,
+)
+from sweeper.db.verdicts import read_exactness
 from sweeper.files.uses import shown_files
-from sweeper.records.code import CodeGroup, Environment
-from sweeper.records.configurations import ConfigurationRecord, configurations_of
+from sweeper.records.code import CodeGroup, Environment, short_code
+from sweeper.records.configurations import ConfigurationRecord, TrialState, configurations_of
+from sweeper.records.evaluations import EvaluationRecord
+from sweeper.records.exactness import AuditRecord, VerificationRecord
+from sweeper.records.lengths import LengthRecord
 from sweeper.records.results import (
     AttemptRecord,
     BestTrial,
     CheckpointRecord,
     EpochRecord,
+    ParetoTrial,
     StudyResults,
     StudyStatus,
     TrialRecord,
     TrialStatus,
     leader_of,
 )
-from sweeper.search.spaces import Observation
 from sweeper.spec.repeating import confirmation_name
+from sweeper.spec.searching import Objective
 
 _NUMBER = re.compile(r"0x[0-9a-fA-F]+|\d+(\.\d+)?([eE][+-]?\d+)?")
 """Parts of an error message that differ in the same error of two trials."""
@@ -63,6 +75,8 @@ _NUMBER = re.compile(r"0x[0-9a-fA-F]+|\d+(\.\d+)?([eE][+-]?\d+)?")
 _SURROUNDINGS = ("versions", "processor", "devices", "threads", "deterministic")
 """Keys of an attempt's fingerprint that an `Environment` has."""
 
+_RECENT_TRIALS = 64
+"""Number of latest trials for the duration of an epoch."""
 
 _COUNTED = ("complete", "running", "interrupted", "paused", "pruned", "failed")
 
@@ -193,47 +207,6 @@ def read_environments(connection: Connection, name: str) -> tuple[Environment, .
     )
 
 
-def finished_before(connection: Connection, name: str, number: int) -> tuple[Observation, ...]:
-    """Return the finished trials below ``number``, in order, in the form for a sampler.
-
-    With a budget, values are those at the first rung; extended trials have their values at the
-    study's first length.
-    """
-    study = find_study(connection, name)
-    schedule = schedule_of(study)
-    if schedule is not None:
-        return seen_at_first_rung(connection, study, schedule, number)
-    several = len(objectives_of(study)) > 1
-    finished = Trial.result.is_not(None)
-    chosen = sa.and_(
-        Trial.study_id == study.id,
-        Trial.number < number,
-        sa.or_(finished, was_extended()),
-    )
-    rows = connection.execute(
-        sa.select(Trial.id, Trial.number, Trial.optuna_trial_id, Trial.result, Trial.epochs)
-        .where(chosen)
-        .order_by(Trial.number)
-    ).all()
-    ids = sa.select(Trial.optuna_trial_id).where(chosen)
-    parameters = optuna_rows.parameters(connection, ids)
-    values = optuna_rows.values(connection, ids)
-    intermediate = optuna_rows.intermediate_values(connection, ids)
-    observed = tuple(
-        Observation(
-            number=row.number,
-            state=cast("optuna_rows.TrialResult", row.result),
-            params=parameters[row.optuna_trial_id].params,
-            distributions=parameters[row.optuna_trial_id].distributions,
-            value=next(iter(values[row.optuna_trial_id]), None),
-            values=(values[row.optuna_trial_id] or None) if several else None,
-            intermediate=intermediate.get(row.optuna_trial_id, {}),
-        )
-        for row in rows
-    )
-    return at_first_length(connection, study, rows, observed)
-
-
 def failing_alike(connection: Connection, name: str, least: int) -> tuple[int, str] | None:
     """Return the number of ended trials and their common error, if all failed with the same error.
 
@@ -261,72 +234,386 @@ def _records(
     trials = connection.execute(sa.select(Trial).where(chosen).order_by(Trial.number)).all()
     ids = sa.select(Trial.id).where(chosen)
     optuna_ids = sa.select(Trial.optuna_trial_id).where(chosen)
-
-    attempts: defaultdict[int, list[AttemptRecord]] = defaultdict(list)
-    files: defaultdict[int, list[Mapping[str, Any]]] = defaultdict(list)
-    exempted: dict[int, tuple[str, ...]] = {}
-    warm_starts: dict[int, Mapping[str, Any]] = {}
-    for row in connection.execute(
-        sa.select(Attempt, lease_has_ended().label("lease_ended"))
-        .where(Attempt.trial_id.in_(ids))
-        .order_by(Attempt.id)
-    ):
-        attempts[row.trial_id].append(_attempt(row))
-        if row.files is not None:
-            files[row.trial_id].append(row.files)
-        if row.fingerprint is not None:
-            surroundings = row.fingerprint
-            exempted[row.trial_id] = tuple(surroundings.get("output_only", ()))
-            if "warm_start_report" in surroundings:
-                warm_starts[row.trial_id] = surroundings["warm_start_report"]
-    epochs: defaultdict[int, list[EpochRecord]] = defaultdict(list)
-    for epoch in connection.execute(
-        sa.select(Epoch).where(Epoch.trial_id.in_(ids)).order_by(Epoch.epoch)
-    ):
-        epochs[epoch.trial_id].append(EpochRecord(epoch.epoch, epoch.metrics))
-    checkpoints: defaultdict[int, list[CheckpointRecord]] = defaultdict(list)
-    for kept in connection.execute(
-        sa.select(Checkpoint).where(Checkpoint.trial_id.in_(ids)).order_by(Checkpoint.id)
-    ):
-        checkpoints[kept.trial_id].append(record_of(CheckpointRecord, kept))
+    attempts: defaultdict[int, list[AnyRow]] = defaultdict(list)
+    every = sa.select(Attempt, lease_has_ended().label("lease_ended"))
+    for row in connection.execute(every.where(Attempt.trial_id.in_(ids)).order_by(Attempt.id)):
+        attempts[row.trial_id].append(row)
+    epochs = rows_by_trial(connection, Epoch, ids, Epoch.epoch)
+    checkpoints = rows_by_trial(connection, Checkpoint, ids, Checkpoint.id)
+    audits = rows_by_trial(connection, Audit, ids, Audit.to_step, Audit.id)
+    verdicts = rows_by_trial(connection, Verdict, ids, Verdict.id)
+    lengths = rows_by_trial(connection, Length, ids, Length.epochs)
+    by_data = (Evaluation.data, Evaluation.data_digest, Evaluation.step, Evaluation.id)
+    evaluations = rows_by_trial(connection, Evaluation, ids, *by_data)
     drawn = optuna_rows.parameters(connection, optuna_ids)
     values = optuna_rows.values(connection, optuna_ids)
     objectives = objectives_of(study)
-    verified = latest_verdicts(connection, ids)
-    audits = audits_of_trials(connection, ids)
     codes = codes_of_trials(connection, ids)
-    evaluations = evaluations_of_trials(connection, ids)
     rungs = rungs_of_trials(connection, study.id, ids)
-    length = study.definition.get("epochs")
-    lengths = lengths_of_trials(connection, ids, objectives)
-    return tuple(
-        record_of(
-            TrialRecord,
-            trial,
-            study=study.name,
-            state=trial_state(trial, running=any(a.outcome is None for a in attempts[trial.id])),
-            params=drawn[trial.optuna_trial_id].params,
-            distributions=drawn[trial.optuna_trial_id].distributions,
-            value=next(iter(values[trial.optuna_trial_id]), None),
-            values=values_by_name(objectives, values[trial.optuna_trial_id]),
-            epochs=tuple(epochs[trial.id]),
-            attempts=tuple(attempts[trial.id]),
-            checkpoints=tuple(checkpoints[trial.id]),
-            verification=verified.get(trial.id),
-            audits=tuple(audits.get(trial.id, ())),
-            code=codes.get(trial.id),
-            output_only=exempted.get(trial.id, ()),
-            evaluations=tuple(evaluations.get(trial.id, ())),
-            warm_start=warm_starts.get(trial.id),
-            rungs=tuple(rungs.get(trial.id, ())),
-            length=trial.epochs or length,
-            earlier_lengths=tuple(lengths.get(trial.id, ())),
-            files=shown_files(files[trial.id]),
+    found = []
+    for trial in trials:
+        own, tried = values[trial.optuna_trial_id], attempts[trial.id]
+        surroundings = [row.fingerprint for row in tried if row.fingerprint is not None]
+        reports = (each.get("warm_start_report") for each in reversed(surroundings))
+        paths = {(row.step, row.digest): row.path for row in checkpoints[trial.id]}
+        found.append(
+            record_of(
+                TrialRecord,
+                trial,
+                study=study.name,
+                state=trial_state(trial, running=any(not _ended(row) for row in tried)),
+                params=drawn[trial.optuna_trial_id].params,
+                distributions=drawn[trial.optuna_trial_id].distributions,
+                value=next(iter(own), None),
+                values=values_by_name(objectives, own),
+                epochs=tuple(record_of(EpochRecord, row) for row in epochs[trial.id]),
+                attempts=tuple(record_of(AttemptRecord, row, outcome=_ended(row)) for row in tried),
+                checkpoints=tuple(
+                    record_of(CheckpointRecord, row) for row in checkpoints[trial.id]
+                ),
+                verification=next(
+                    (record_of(VerificationRecord, row) for row in verdicts[trial.id][-1:]), None
+                ),
+                audits=tuple(
+                    record_of(AuditRecord, row, message=row.report.get("message"))
+                    for row in audits[trial.id]
+                ),
+                code=codes.get(trial.id),
+                output_only=tuple(surroundings[-1].get("output_only", ())) if surroundings else (),
+                evaluations=tuple(
+                    record_of(
+                        EvaluationRecord,
+                        row,
+                        trial=trial.number,
+                        path=paths.get((row.step, row.digest)),
+                    )
+                    for row in evaluations[trial.id]
+                ),
+                warm_start=next((report for report in reports if report is not None), None),
+                rungs=tuple(rungs.get(trial.id, ())),
+                length=trial.epochs or study.definition.get("epochs"),
+                earlier_lengths=tuple(
+                    record_of(
+                        LengthRecord,
+                        row,
+                        state=row.result,
+                        value=next(iter(row.objectives), None),
+                        at=row.ended_at,
+                        values=values_by_name(objectives, row.objectives),
+                    )
+                    for row in lengths[trial.id]
+                ),
+                files=shown_files([row.files for row in tried if row.files is not None]),
+            )
         )
-        for trial in trials
+    return tuple(found)
+
+
+def _ended(attempt: AnyRow) -> str | None:
+    """Return how an attempt ended; an open one is lost if its worker is."""
+    return "lost" if attempt.outcome is None and is_lost(attempt) else attempt.outcome
+
+
+def best_trial(trials: Sequence[TrialStatus], direction: str) -> BestTrial | None:
+    """Return the complete trial with the best objective, the first of equal ones."""
+    sign = -1 if direction == "maximize" else 1
+    ended = [(sign * t.value, t.number, t) for t in _complete(trials) if t.value is not None]
+    if not ended:
+        return None
+    _, number, best = min(ended)
+    return BestTrial(number, cast("float", best.value), best.params)
+
+
+def pareto_front(
+    trials: Sequence[TrialStatus], objectives: Sequence[Objective]
+) -> tuple[ParetoTrial, ...]:
+    """Return the complete trials, by number, that no other beats in an objective and matches in all."""
+    signs = {each.name: -1 if each.direction == "maximize" else 1 for each in objectives}
+    points = sorted(
+        (tuple(sign * trial.values[name] for name, sign in signs.items()), trial.number, trial)
+        for trial in _complete(trials)
+        if trial.values is not None
+    )
+    # In sorted order, a point can only be beaten by an earlier point of the front.
+    front: list[tuple[tuple[float, ...], int, TrialStatus]] = []
+    for point in points:
+        beaten = (
+            other != point[0] and all(a <= b for a, b in zip(other, point[0], strict=True))
+            for other, _, _ in front
+        )
+        if not any(beaten):
+            front.append(point)
+    return tuple(
+        ParetoTrial(number, trial.values or {}, trial.params)
+        for _, number, trial in sorted(front, key=lambda point: point[1])
     )
 
 
-def _attempt(row: AnyRow) -> AttemptRecord:
-    outcome = "lost" if row.outcome is None and is_lost(row) else row.outcome
-    return record_of(AttemptRecord, row, outcome=outcome)
+def _complete(trials: Sequence[TrialStatus]) -> list[TrialStatus]:
+    return [trial for trial in trials if trial.state == "complete"]
+
+
+def trial_state(trial: AnyRow, *, running: bool) -> TrialState:
+    """Return a trial's state, from its columns and whether it has a live attempt."""
+    if trial.result is not None:
+        return cast("TrialState", trial.result)
+    if running:
+        return "running"
+    if trial.current_attempt == 0:
+        return "waiting"
+    return "interrupted" if trial.paused is None else "paused"
+
+
+def values_by_name(
+    objectives: Sequence[Objective], values: Sequence[float]
+) -> dict[str, float] | None:
+    """Return a trial's values by objective; None with one objective or without values."""
+    if not values or len(objectives) == 1:
+        return None
+    return {o.name: value for o, value in zip(objectives, values, strict=True)}
+
+
+def trial_statuses(
+    connection: Connection,
+    study: AnyRow,
+    trials: Sequence[AnyRow],
+    live: Collection[int],
+    objectives: Sequence[Objective],
+) -> tuple[TrialStatus, ...]:
+    """Return the progress of each of the study's trials, by number.
+
+    ``trials`` are the columns of all its trials; ``live`` are the ids of those with a live attempt.
+    """
+    optuna_ids = sa.select(Trial.optuna_trial_id).where(Trial.study_id == study.id)
+    drawn = optuna_rows.parameters(connection, optuna_ids)
+    values = optuna_rows.values(connection, optuna_ids)
+    last = (
+        sa.select(Epoch.trial_id, sa.func.max(Epoch.epoch).label("epoch"))
+        .where(Epoch.trial_id.in_(trials_of(study.id)))
+        .group_by(Epoch.trial_id)
+        .subquery()
+    )
+    is_last = sa.and_(Epoch.trial_id == last.c.trial_id, Epoch.epoch == last.c.epoch)
+    rows = connection.execute(sa.select(Epoch).join(last, is_last))
+    latest = {row.trial_id: (row.epoch + 1, row.metrics) for row in rows}
+    definition = study.definition
+    epochs = definition.get("epochs")
+    errors = _errors(connection, study.id)
+    found = []
+    for trial in sorted(trials, key=lambda t: t.number):
+        own = values[trial.optuna_trial_id]
+        epoch, metrics = latest.get(trial.id, (0, {}))
+        found.append(
+            TrialStatus(
+                number=trial.number,
+                state=trial_state(trial, running=trial.id in live),
+                params=drawn[trial.optuna_trial_id].params,
+                value=next(iter(own), None),
+                value_of=trial.value_of,
+                epoch=epoch,
+                epochs=trial.epochs or epochs,
+                metrics=metrics,
+                values=values_by_name(objectives, own),
+                attempts=trial.current_attempt,
+                error=errors.get(trial.id),
+            )
+        )
+    return tuple(found)
+
+
+def _errors(connection: Connection, study: int) -> dict[int, str]:
+    """Return the last line of the error that ended each failed or interrupted trial, by the trial's id."""
+    rows = connection.execute(
+        sa.select(Trial.id, Trial.result, Attempt.error)
+        .join(
+            Attempt, sa.and_(Trial.id == Attempt.trial_id, Attempt.number == Trial.current_attempt)
+        )
+        .where(
+            Trial.study_id == study,
+            sa.or_(Trial.result == "failed", Attempt.outcome == "interrupted"),
+            Attempt.error.is_not(None),
+        )
+    )
+    lines = {row.id: (row.result, row.error.strip().rpartition("\n")[2]) for row in rows}
+    # An attempt that was stopped or killed on request has a reason, and no error.
+    return {
+        trial: line
+        for trial, (result, line) in lines.items()
+        if result == "failed" or line.partition(":")[0].endswith("Error")
+    }
+
+
+def seconds_left(
+    connection: Connection, study: AnyRow, trials: Sequence[TrialStatus]
+) -> float | None:
+    """Estimate the seconds until the study's total is reached; None if too little is known.
+
+    The duration of an epoch is the median of the latest trials, including their overhead. A trial
+    that does not exist yet counts as the median of complete and pruned trials, or as a whole one.
+    """
+    running = {trial.number for trial in trials if trial.state == "running"}
+    if not running or any(trial.epochs is None for trial in trials):
+        return None
+    recent = trials[-_RECENT_TRIALS:]
+    rows = connection.execute(
+        sa.select(Trial.number, Attempt.started_at, Attempt.ended_at, UtcNow().label("now"))
+        .join(Trial, Trial.id == Attempt.trial_id)
+        .where(Trial.study_id == study.id, Trial.number >= recent[0].number)
+    )
+    spent: defaultdict[int, float] = defaultdict(float)
+    for row in rows:
+        if row.ended_at is not None or row.number in running:
+            spent[row.number] += ((row.ended_at or row.now) - row.started_at).total_seconds()
+    paces = [
+        spent[each.number] / each.epoch for each in recent if each.epoch and each.number in spent
+    ]
+    if not paces:
+        return None
+    ended = [each.epoch for each in trials if each.state in ("complete", "pruned")]
+    whole = median(ended) if ended else float(trials[0].epochs or 0)
+    unfinished = ("running", "interrupted", "waiting")
+    left = [max((t.epochs or 0) - t.epoch, 0.0) for t in trials if t.state in unfinished]
+    left += [whole] * max(study.target - len(trials), 0)
+    return median(paces) * max(*left, sum(left) / len(running))
+
+
+def is_mixed(connection: Connection, study: AnyRow) -> bool:
+    """Return whether attempts of the study ran under an earlier definition."""
+    other = Attempt.definition != study.fingerprint
+    return count(connection, Attempt.trial_id.in_(trials_of(study.id)), other) > 0
+
+
+def codes_of_trials(connection: Connection, trial_ids: sa.Select[int]) -> dict[int, str]:
+    """Return the short form of each trial's definition and code, by the trial's id.
+
+    A trial that was resumed under another definition has both, joined by ``+``. Attempts before a
+    start from scratch, and attempts without training, do not count.
+    """
+    rows = connection.execute(
+        sa.select(Attempt.trial_id, Attempt.definition, Attempt.start_step)
+        .join(Trial, Trial.id == Attempt.trial_id)
+        .where(Attempt.trial_id.in_(trial_ids), Attempt.number > Trial.anew_after)
+        .order_by(Attempt.id)
+    )
+    trained: dict[int, list[str]] = {}
+    latest: dict[int, str] = {}
+    for row in rows:
+        if row.definition is None:
+            continue
+        code = short_code(row.definition)
+        latest[row.trial_id] = code
+        if row.start_step == 0:
+            trained[row.trial_id] = [code]
+        elif row.start_step is not None:
+            before = trained.setdefault(row.trial_id, [])
+            before += [code] if code not in before else []
+    return {trial: "+".join(trained.get(trial, [code])) for trial, code in latest.items()}
+
+
+def code_groups(
+    study: AnyRow,
+    trials: Sequence[TrialStatus],
+    codes: Mapping[int, str],
+    best: Callable[[Sequence[TrialStatus]], BestTrial | None],
+) -> tuple[CodeGroup, ...]:
+    """Return the study's trials by definition and code, in the order of their first trials.
+
+    Empty if all are of the present code, because those of another one began again. ``codes`` are those of
+    trials by number; ``best`` returns the best of some trials, or None.
+    """
+    present = short_code(study.fingerprint)
+    by_code: dict[str, list[TrialStatus]] = {}
+    for trial in trials:
+        by_code.setdefault(codes.get(trial.number, present), []).append(trial)
+    found = []
+    for code, group in by_code.items():
+        leader = best(group)
+        found.append(
+            CodeGroup(
+                code=code,
+                current=code == present,
+                trials=tuple(trial.number for trial in group),
+                best=None if leader is None else leader.number,
+                value=None if leader is None else leader.value,
+            )
+        )
+    return () if all(group.current for group in found) else tuple(found)
+
+
+@dataclass(frozen=True, slots=True)
+class Stamps:
+    """State of a study's rows, by which an open page sees what has changed; equal as long as no record has.
+
+    A page asks every two seconds, and the records of a thousand trials take seconds to read. So one query
+    reads, for each trial, the columns that change and the newest key of each table that only grows.
+
+    Attributes:
+        identity: The study's identity, another one if it was deleted and run again.
+        study: State of the study itself, of its workers and of its confirmation.
+        trials: State of each trial, by its number: all but its progress, and its progress (epochs and
+            checkpoints), on which no other part of the status depends.
+        is_repeated: Whether it has configurations with repeats, or a confirmation.
+    """
+
+    identity: str
+    study: tuple[Any, ...]
+    trials: Mapping[int, tuple[Any, Any]]
+    is_repeated: bool
+
+    @property
+    def but_progress(self) -> tuple[Any, ...]:
+        """Return the state of all but the trials' progress."""
+        return self.study, {number: state for number, (state, _) in self.trials.items()}
+
+
+def read_stamps(connection: Connection, name: str) -> Stamps:
+    """Return the state of a study's rows."""
+    study = find_study(connection, name)
+    confirming = sa.select(Study).where(Study.name == confirmation_name(name))
+    beside = connection.execute(confirming).first()
+    workers = tuple((each.key, each.live) for each in read_workers(connection, name))
+    known = (
+        *(study.target, study.epochs, study.inexact_accepted_at, study.fingerprint),
+        number_of_changes(connection, study.id),
+        workers,
+        None if beside is None else tuple(_trial_stamps(connection, beside.id).items()),
+    )
+    repeated = beside is not None or not repeating_of(study).is_plain
+    return Stamps(study.identity, known, _trial_stamps(connection, study.id), repeated)
+
+
+def _trial_stamps(connection: Connection, study_id: int) -> dict[int, tuple[Any, Any]]:
+    lost = {
+        row.trial_id
+        for row in connection.execute(open_attempts().where(Trial.study_id == study_id))
+        if is_lost(row)
+    }
+    last = sa.and_(Attempt.trial_id == Trial.id, Attempt.number == Trial.current_attempt)
+    decided = sa.func.count(Audit.outcome)
+    rows = connection.execute(
+        sa.select(
+            *(Trial.id, Trial.number),
+            _of_trial(Epoch.trial_id, sa.func.max(Epoch.epoch)),
+            _of_trial(Checkpoint.trial_id, sa.func.max(Checkpoint.id)),
+            _of_trial(Checkpoint.trial_id, sa.func.count()),
+            *(Trial.result, Trial.current_attempt, Trial.paused),
+            *(Trial.digest, Trial.epochs, Trial.anew_after, Attempt.outcome, Attempt.pid),
+            *(Attempt.start_step, Attempt.end_step),
+            *(sa.func.length(Attempt.files), sa.func.length(Attempt.fingerprint)),
+            _of_trial(Evaluation.trial_id, sa.func.max(Evaluation.id)),
+            _of_trial(Verdict.trial_id, sa.func.max(Verdict.id)),
+            _of_trial(Length.trial_id, sa.func.count()),
+            _of_trial(RungMember.trial_id, sa.func.count()),
+            _of_trial(RungMember.trial_id, sa.func.count(RungMember.promoted)),
+            _of_trial(Audit.trial_id, decided),
+            optuna_rows.parameter_count(Trial.optuna_trial_id),
+        )
+        .outerjoin(Attempt, last)
+        .where(Trial.study_id == study_id)
+        .order_by(Trial.number)
+    )
+    return {row[1]: ((*row[5:], row[0] in lost), row[2:5]) for row in rows.all()}
+
+
+def _of_trial(column: Any, value: Any) -> sa.ScalarSelect[Any]:
+    return sa.select(value).where(column == Trial.id).correlate(Trial.__table__).scalar_subquery()

@@ -10,7 +10,7 @@ from __future__ import annotations
 import difflib
 import json
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -19,7 +19,17 @@ from sqlalchemy.engine import Connection
 
 from sweeper.db import optuna_rows
 from sweeper.db.rungs import change_total, check_same_rungs
-from sweeper.db.tables import AnyRow, DefinitionChange, Study, Trial, UtcNow, record_of
+from sweeper.db.tables import (
+    AnyRow,
+    Attempt,
+    DefinitionChange,
+    Study,
+    Trial,
+    UtcNow,
+    change,
+    count,
+    record_of,
+)
 from sweeper.definition.definition import POLICY, SEARCH, definition_fingerprint
 from sweeper.errors import DefinitionChangedError, DefinitionError, StorageError, UnknownStudyError
 from sweeper.records.code import CodeFingerprint
@@ -158,10 +168,9 @@ class AcceptedChange:
     """A change of a study's definition that was accepted.
 
     Attributes:
-        begun: Number of trials that had begun under the former definition.
+        begun: Number of trials that had begun before.
         changes: The changes, one phrase each.
-        replaced: Fingerprint of the former definition; None if an older version of sweeper accepted
-            the change.
+        replaced: Fingerprint of the former definition.
     """
 
     begun: int
@@ -187,11 +196,16 @@ def create_or_open(connection: Connection, row: StudyRow) -> StudyRow:
             if text != found.code or found.fingerprint is None:
                 changed |= {"code": text, "fingerprint": row.fingerprint}
         if changed:
-            connection.execute(sa.update(Study).where(Study.id == found.id).values(**changed))
-            found = connection.execute(sa.select(Study).where(Study.id == found.id)).one()
+            change(connection, Study, found.id, **changed)
+            found = find_study(connection, row.name)
         changes = number_of_changes(connection, found.id)
         return replace(row_of(found), changes=changes)
-    _check_numbers(row)
+    if not 0 <= row.seed <= _LARGEST_SEED:
+        msg = f"seed={row.seed}; expected a whole number from 0 to 2**63 - 1"
+        raise DefinitionError(msg)
+    if row.target < 1:
+        msg = f"trials={row.target}; expected 1 or more"
+        raise DefinitionError(msg)
     if taken:
         msg = (
             f"the database holds a study {row.name!r} that Optuna made without sweeper; "
@@ -254,9 +268,22 @@ def _begun_configurations(connection: Connection, study: AnyRow) -> int:
     return 0 if last is None else Repeating.of(study.definition).index_of(last) + 1
 
 
-def find_study(connection: Connection, name: str) -> AnyRow:
+def find_study(connection: Connection, name: str, *, lock: bool = False) -> AnyRow:
     """Return the columns of the named study; the error for a missing one lists similar names, or all names."""
-    return _require(connection, name, sa.select(Study).where(Study.name == name))
+    named = sa.select(Study).where(Study.name == name)
+    study = connection.execute(named.with_for_update() if lock else named).first()
+    if study is not None:
+        return study
+    names = study_names(connection)
+    near = difflib.get_close_matches(name, names)
+    if near:
+        hint = f"did you mean {', '.join(map(repr, near))}?"
+    elif names:
+        hint = f"it has {', '.join(map(repr, names[:20]))}{' and more' * (len(names) > 20)}"
+    else:
+        hint = "it has none; run a study first (sweeper run FILE)"
+    msg = f"the database has no study {name!r}; {hint}"
+    raise UnknownStudyError(msg)
 
 
 def read_study(connection: Connection, name: str) -> StudyRow:
@@ -266,7 +293,7 @@ def read_study(connection: Connection, name: str) -> StudyRow:
 
 def lock_study(connection: Connection, name: str) -> AnyRow:
     """Return the named study's columns, and block other claims in it until this transaction ends."""
-    study = _require(connection, name, sa.select(Study).where(Study.name == name).with_for_update())
+    study = find_study(connection, name, lock=True)
     if not optuna_rows.lock_study(connection, study.optuna_study_id):
         msg = (
             f"study {name!r} was deleted by one of Optuna's tools, and only sweeper's rows are "
@@ -296,7 +323,7 @@ def trial_numbers(connection: Connection, name: str) -> tuple[int, ...]:
 def set_target(connection: Connection, name: str, target: int) -> StudyRow:
     """Change the exact total of trials; return the changed study."""
     study = lock_study(connection, name)
-    begun = begun_trials(connection, study.id)
+    begun = count(connection, Trial.study_id == study.id)
     repeating = Repeating.of(study.definition)
     if repeating.repeats > 1 and not repeating.confirmed:
         check_whole_configurations(target, repeating.repeats)
@@ -308,7 +335,7 @@ def set_target(connection: Connection, name: str, target: int) -> StudyRow:
         )
         raise DefinitionError(msg)
     change_total(connection, study, target, begun)
-    connection.execute(sa.update(Study).where(Study.id == study.id).values(target=target))
+    change(connection, Study, study.id, target=target)
     return row_of(find_study(connection, name))
 
 
@@ -337,7 +364,7 @@ def accept_definition(
         raise DefinitionError(msg)
     check_same_rungs(connection, study, plain_json(row.definition))
     was, now = (each.definition.get("repeats", 1) for each in (stored, row))
-    if was != now and begun_trials(connection, study.id):
+    if was != now and count(connection, Trial.study_id == study.id):
         msg = (
             f"study {row.name!r} has {was} repeats, and its definition now says {now}: the trials that "
             "have begun would belong to other configurations. Give it another name, or train its "
@@ -350,12 +377,12 @@ def accept_definition(
 def _replace_definition(connection: Connection, study: AnyRow, row: StudyRow) -> tuple[str, ...]:
     stored = row_of(study)
     changes = tuple(changes_between(stored, row))
-    connection.execute(sa.update(Study).where(Study.id == study.id).values(**_columns(row)))
+    change(connection, Study, study.id, **_columns(row))
     connection.execute(
         sa.insert(DefinitionChange).values(
             study_id=study.id,
             changed_at=UtcNow(),
-            begun=begun_trials(connection, study.id),
+            begun=count(connection, Trial.study_id == study.id),
             changes=list(changes),
             replaced=stored.fingerprint,
         )
@@ -365,11 +392,8 @@ def _replace_definition(connection: Connection, study: AnyRow, row: StudyRow) ->
 
 def changes_of(connection: Connection, study_id: int) -> tuple[AcceptedChange, ...]:
     """Return the accepted changes of the definition, oldest first."""
-    rows = connection.execute(
-        sa.select(DefinitionChange)
-        .where(DefinitionChange.study_id == study_id)
-        .order_by(DefinitionChange.id)
-    )
+    own = sa.select(DefinitionChange).where(DefinitionChange.study_id == study_id)
+    rows = connection.execute(own.order_by(DefinitionChange.id))
     return tuple(AcceptedChange(row.begun, tuple(row.changes), row.replaced) for row in rows)
 
 
@@ -380,19 +404,12 @@ def definition_changes(connection: Connection, name: str) -> tuple[AcceptedChang
 
 def number_of_changes(connection: Connection, study_id: int) -> int:
     """Return the number of changes of the study's definition."""
-    count = sa.select(sa.func.count()).where(DefinitionChange.study_id == study_id)
-    return int(connection.scalar(count) or 0)
-
-
-def begun_trials(connection: Connection, study_id: int) -> int:
-    """Return the number of trials of the study that have begun."""
-    own = sa.select(sa.func.count()).where(Trial.study_id == study_id)
-    return int(connection.scalar(own) or 0)
+    return count(connection, DefinitionChange.study_id == study_id)
 
 
 def has_begun(connection: Connection, name: str) -> bool:
     """Return whether any trial of the study has begun."""
-    return begun_trials(connection, find_study(connection, name).id) > 0
+    return count(connection, Trial.study_id == find_study(connection, name).id) > 0
 
 
 def trials_of(study_id: int) -> sa.Select[int]:
@@ -400,14 +417,30 @@ def trials_of(study_id: int) -> sa.Select[int]:
     return sa.select(Trial.id).where(Trial.study_id == study_id)
 
 
-def find_trial_id(connection: Connection, study: str, number: int, *, lock: bool = False) -> int:
-    """Return the id of a trial, and with ``lock`` lock its row."""
-    found = find_study(connection, study)
-    query = sa.select(Trial.id).where(Trial.study_id == found.id, Trial.number == number)
-    trial_id = connection.scalar(query.with_for_update() if lock else query)
-    if trial_id is None:
-        raise no_such_trial(connection, found, number)
-    return int(trial_id)
+def is_open() -> sa.Exists:
+    """Return the condition that the trial of the enclosing query has an open attempt."""
+    return (
+        sa.exists()
+        .where(Attempt.trial_id == Trial.id, Attempt.outcome.is_(None))
+        .correlate(Trial.__table__)
+    )
+
+
+def begun_trials(connection: Connection, study_id: int) -> Sequence[AnyRow]:
+    """Return the columns of the study's trials that have begun, by number, and whether each is ``running``."""
+    begun = sa.select(Trial, is_open().label("running")).where(Trial.study_id == study_id)
+    return connection.execute(begun.order_by(Trial.number)).all()
+
+
+def find_trial(connection: Connection, study: AnyRow, number: int, *, lock: bool = False) -> AnyRow:
+    """Return the columns of a trial and whether it is ``running``, and with ``lock`` lock its row."""
+    query = sa.select(Trial, is_open().label("running")).where(
+        Trial.study_id == study.id, Trial.number == number
+    )
+    trial = connection.execute(query.with_for_update() if lock else query).first()
+    if trial is None:
+        raise no_such_trial(connection, study, number)
+    return trial
 
 
 def no_such_trial(connection: Connection, study: AnyRow, number: int) -> UnknownStudyError:
@@ -421,32 +454,6 @@ def no_such_trial(connection: Connection, study: AnyRow, number: int) -> Unknown
         f"study {study.name!r} has no trial {number}; {hint} (of {study.target}), which "
         f"`sweeper status {study.name}` lists"
     )
-
-
-def _require(connection: Connection, name: str, query: sa.Select[Any]) -> AnyRow:
-    study = connection.execute(query).first()
-    if study is not None:
-        return study
-    names = study_names(connection)
-    near = difflib.get_close_matches(name, names)
-    if near:
-        hint = f"did you mean {', '.join(map(repr, near))}?"
-    elif names:
-        hint = f"it has {', '.join(map(repr, names[:20]))}{' and more' * (len(names) > 20)}"
-    else:
-        hint = "it has none; run a study first (sweeper run FILE)"
-    msg = f"the database has no study {name!r}; {hint}"
-    raise UnknownStudyError(msg)
-
-
-def _check_numbers(row: StudyRow) -> None:
-    msg = None
-    if not 0 <= row.seed <= _LARGEST_SEED:
-        msg = f"seed={row.seed}; expected a whole number from 0 to 2**63 - 1"
-    elif row.target < 1:
-        msg = f"trials={row.target}; expected 1 or more"
-    if msg is not None:
-        raise DefinitionError(msg)
 
 
 def _check_unchanged(stored: StudyRow, given: StudyRow) -> None:

@@ -8,7 +8,8 @@ studies. Only the migrations create the schema; a test compares the two.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Callable, Mapping
 from dataclasses import fields
 from datetime import UTC, datetime
 from typing import Any, TypeVar, cast
@@ -24,10 +25,15 @@ from sqlalchemy import (
     Text,
     TypeDecorator,
     UniqueConstraint,
+    delete,
+    func,
+    insert,
     literal,
+    select,
     text,
+    update,
 )
-from sqlalchemy.engine import Row
+from sqlalchemy.engine import Connection, Row
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 from sqlalchemy.sql.compiler import SQLCompiler
@@ -45,6 +51,34 @@ def record_of(kind: Callable[..., Record], row: AnyRow, **given: Any) -> Record:
     return kind(**{name: row._mapping[name] for name in names if name in row._mapping}, **given)
 
 
+def change(connection: Connection, table: Any, key: int, **values: Any) -> None:
+    """Set columns of the row with this id."""
+    connection.execute(update(table).where(table.id == key).values(**values))
+
+
+def replace_row(connection: Connection, table: Any, key: Mapping[str, Any], **values: Any) -> None:
+    """Insert a row in place of that with the same ``key``, if there is one."""
+    same = (getattr(table, name) == value for name, value in key.items())
+    connection.execute(delete(table).where(*same))
+    connection.execute(insert(table).values(**key, **values))
+
+
+def count(connection: Connection, *conditions: Any) -> int:
+    """Return the number of rows that meet the conditions."""
+    return connection.execute(select(func.count()).where(*conditions)).scalar_one()
+
+
+def rows_by_trial(
+    connection: Connection, table: Any, trial_ids: Any, *order: Any
+) -> defaultdict[int, list[AnyRow]]:
+    """Return the table's rows of the trials, in order, by the trial's id."""
+    found: defaultdict[int, list[AnyRow]] = defaultdict(list)
+    of_trials = select(table).where(table.trial_id.in_(trial_ids))
+    for row in connection.execute(of_trials.order_by(*order)):
+        found[row.trial_id].append(row)
+    return found
+
+
 class Base(DeclarativeBase):
     """Base class of sweeper's tables, with their metadata; Optuna's tables have their own."""
 
@@ -55,12 +89,10 @@ class Json(TypeDecorator[Any]):
     impl = Text
     cache_ok = True
 
-    def process_bind_param(self, value: Any, dialect: Dialect) -> str | None:
-        del dialect
+    def process_bind_param(self, value: Any, _dialect: Dialect) -> str | None:
         return None if value is None else json.dumps(value)
 
-    def process_result_value(self, value: str | None, dialect: Dialect) -> Any:
-        del dialect
+    def process_result_value(self, value: str | None, _dialect: Dialect) -> Any:
         return None if value is None else json.loads(value)
 
 
@@ -70,12 +102,10 @@ class Utc(TypeDecorator[datetime]):
     impl = DateTime
     cache_ok = True
 
-    def process_bind_param(self, value: datetime | None, dialect: Dialect) -> datetime | None:
-        del dialect
+    def process_bind_param(self, value: datetime | None, _dialect: Dialect) -> datetime | None:
         return None if value is None else value.replace(tzinfo=None)
 
-    def process_result_value(self, value: datetime | None, dialect: Dialect) -> datetime | None:
-        del dialect
+    def process_result_value(self, value: datetime | None, _dialect: Dialect) -> datetime | None:
         return None if value is None else value.replace(tzinfo=UTC)
 
 

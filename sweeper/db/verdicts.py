@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
@@ -19,7 +19,7 @@ from sweeper.db.studies import (
     StudyRow,
     changes_between,
     find_study,
-    find_trial_id,
+    find_trial,
     lock_study,
     row_of,
     trials_of,
@@ -28,48 +28,15 @@ from sweeper.db.tables import (
     AnyRow,
     Attempt,
     Audit,
-    Checkpoint,
     Evaluation,
     Study,
     Trial,
     UtcNow,
     Verdict,
+    replace_row,
 )
 from sweeper.errors import SupersededError
-from sweeper.records.evaluations import EvaluationRecord
-from sweeper.records.exactness import (
-    AuditedDifference,
-    AuditOutcome,
-    AuditRecord,
-    Exactness,
-    VerificationMode,
-    VerificationRecord,
-    VerificationVerdict,
-)
-
-
-def latest_verdicts(
-    connection: Connection, trial_ids: sa.Select[int]
-) -> dict[int, VerificationRecord]:
-    """Return the newest verdict on each of the trials that has one, by the trial's id."""
-    newest = (
-        sa.select(sa.func.max(Verdict.id))
-        .where(Verdict.trial_id.in_(trial_ids))
-        .group_by(Verdict.trial_id)
-    )
-    rows = connection.execute(sa.select(Verdict).where(Verdict.id.in_(newest)))
-    return {
-        row.trial_id: VerificationRecord(
-            checked_at=row.checked_at,
-            mode=cast("VerificationMode", row.mode),
-            verdict=cast("VerificationVerdict", row.verdict),
-            epoch=row.epoch,
-            step=row.step,
-            variable=row.variable,
-            report=row.report,
-        )
-        for row in rows
-    }
+from sweeper.records.exactness import AuditedDifference, AuditRecord, Exactness
 
 
 def record_verdict(
@@ -82,7 +49,7 @@ def record_verdict(
     columns = ("mode", "verdict", "epoch", "step", "variable")
     connection.execute(
         sa.insert(Verdict).values(
-            trial_id=find_trial_id(connection, study, number),
+            trial_id=find_trial(connection, find_study(connection, study), number).id,
             checked_at=UtcNow(),
             report=dict(report),
             **{name: report.get(name) for name in columns},
@@ -150,22 +117,6 @@ def read_exactness(connection: Connection, study: AnyRow) -> Exactness:
     )
 
 
-def audits_of_trials(
-    connection: Connection, trial_ids: sa.Select[int]
-) -> dict[int, list[AuditRecord]]:
-    """Return each trial's audited intervals in order, by the trial's id."""
-    found: dict[int, list[AuditRecord]] = {}
-    for row in connection.execute(
-        sa.select(Audit).where(Audit.trial_id.in_(trial_ids)).order_by(Audit.to_step, Audit.id)
-    ):
-        outcome = cast("AuditOutcome", row.outcome)
-        message = row.report.get("message")
-        found.setdefault(row.trial_id, []).append(
-            AuditRecord(row.from_step, row.to_step, outcome, row.seconds, message)
-        )
-    return found
-
-
 def _unaudited(definition: Mapping[str, Any]) -> str | None:
     """Return the reason why a study is not audited, from its definition; None if it is audited."""
     if not definition.get("deterministic", True):
@@ -185,34 +136,23 @@ def record_audit(  # noqa: PLR0917 - the columns of an audit
 ) -> None:
     """Store an audit of a trial in place of an earlier one of the same interval.
 
-    ``attempt`` wrote the interval's last checkpoint; ``report`` has what differs, or why there is no verdict.
-
-    Raises:
-        SupersededError: Another attempt at the trial has begun, so the verdict is not of its result.
+    ``attempt`` wrote the interval's last checkpoint; if another one has begun, the audit is refused.
     """
-    trial = connection.execute(
-        sa.select(Trial.id, Trial.current_attempt).where(
-            Trial.study_id == lock_study(connection, study).id, Trial.number == number
-        )
-    ).one()
+    trial = find_trial(connection, lock_study(connection, study), number)
     if trial.current_attempt != attempt:
         msg = (
             f"the audit of trial {number} from step {audit.from_step} to {audit.to_step} is of "
             f"attempt {attempt}, and attempt {trial.current_attempt} has begun; this verdict is refused"
         )
         raise SupersededError(msg)
-    interval = {"from_step": audit.from_step, "to_step": audit.to_step}
-    same = [getattr(Audit, name) == step for name, step in interval.items()]
-    connection.execute(sa.delete(Audit).where(Audit.trial_id == trial.id, *same))
-    connection.execute(
-        sa.insert(Audit).values(
-            trial_id=trial.id,
-            **interval,
-            outcome=audit.outcome,
-            seconds=audit.seconds,
-            decided_at=UtcNow(),
-            report=dict(report),
-        )
+    replace_row(
+        connection,
+        Audit,
+        {"trial_id": trial.id, "from_step": audit.from_step, "to_step": audit.to_step},
+        outcome=audit.outcome,
+        seconds=audit.seconds,
+        decided_at=UtcNow(),
+        report=dict(report),
     )
 
 
@@ -238,41 +178,6 @@ def audit_costs(connection: Connection, study: str) -> tuple[float | None, float
     return audit, sum(took) / len(took) if took else None
 
 
-def evaluations_of_trials(
-    connection: Connection, trial_ids: sa.Select[int]
-) -> dict[int, list[EvaluationRecord]]:
-    """Return each trial's evaluations, by data set and step, by the trial's id."""
-    paths = {
-        (row.trial_id, row.step, row.digest): row.path
-        for row in connection.execute(
-            sa.select(Checkpoint.trial_id, Checkpoint.step, Checkpoint.digest, Checkpoint.path)
-            .where(Checkpoint.trial_id.in_(trial_ids))
-            .order_by(Checkpoint.id)
-        )
-    }
-    found: dict[int, list[EvaluationRecord]] = {}
-    for row in connection.execute(
-        sa.select(Evaluation, Trial.number)
-        .join(Trial, Trial.id == Evaluation.trial_id)
-        .where(Evaluation.trial_id.in_(trial_ids))
-        .order_by(Evaluation.data, Evaluation.data_digest, Evaluation.step, Evaluation.id)
-    ):
-        found.setdefault(row.trial_id, []).append(
-            EvaluationRecord(
-                trial=row.number,
-                step=row.step,
-                epoch=row.epoch,
-                digest=row.digest,
-                data=row.data,
-                data_digest=row.data_digest,
-                metrics=row.metrics,
-                evaluated_at=row.evaluated_at,
-                path=paths.get((row.trial_id, row.step, row.digest)),
-            )
-        )
-    return found
-
-
 def record_evaluation(
     connection: Connection,
     study: str,
@@ -286,16 +191,13 @@ def record_evaluation(
     metrics: Mapping[str, float],
 ) -> None:
     """Store an evaluation with the time of the database's clock; see `EvaluationRecord`."""
-    trial_id = find_trial_id(connection, study, number, lock=True)
+    trial = find_trial(connection, find_study(connection, study), number, lock=True)
     key = {"step": step, "digest": digest, "data": data, "data_digest": data_digest}
-    same = [getattr(Evaluation, column) == value for column, value in key.items()]
-    connection.execute(sa.delete(Evaluation).where(Evaluation.trial_id == trial_id, *same))
-    connection.execute(
-        sa.insert(Evaluation).values(
-            trial_id=trial_id,
-            evaluated_at=UtcNow(),
-            epoch=epoch,
-            metrics=dict(metrics),
-            **key,
-        )
+    replace_row(
+        connection,
+        Evaluation,
+        {"trial_id": trial.id, **key},
+        evaluated_at=UtcNow(),
+        epoch=epoch,
+        metrics=dict(metrics),
     )

@@ -213,19 +213,19 @@ def _import_file(path: Path) -> ModuleType:
     known = sys.modules.get(name)
     if known is not None and getattr(known, "__file__", None) == str(file):
         return known
-    spec = importlib.util.spec_from_file_location(name, file)
-    if spec is None or spec.loader is None:
+    if file.suffix != ".py":
         msg = f"{path} is not a Python file (its name must end in .py)"
         raise StudyFileError(msg)
+    loader = _AsItStands(name, str(file))
     if str(file.parent) not in sys.path:
         sys.path.insert(0, str(file.parent))
-    if isinstance(spec.loader, SourceFileLoader):
-        spec.loader = _AsItStands(name, str(file))
+    spec = ModuleSpec(name, loader, origin=str(file))
+    spec.has_location = True
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     with _marked_as_loading():
         try:
-            spec.loader.exec_module(module)
+            loader.exec_module(module)
         except SweeperError as error:
             del sys.modules[name]
             frames = traceback.extract_tb(error.__traceback__)

@@ -1,22 +1,66 @@
 """Search of one trial: parameters and pruning, as functions of seed, number and window.
 
 Every trial has a new sampler with its own seed, which sees a private study with only the trials
-below ``number - window + 1`` (`sweeper.search.replayed_attributes`); so does the pruner, which is
-new for every decision. All of these trials are finished before the trial may start, so draws and
-decisions depend neither on the number of workers nor on the order of completion. A resumed trial
-repeats its requests and gets equal values.
+below ``number - window + 1``; so does the pruner, which is new for every decision. All of these trials are
+finished before the trial may start, so draws and decisions depend neither on the number of workers nor on
+the order of completion. A resumed trial repeats its requests and gets equal values.
+
+CMA-ES keeps its covariance in the trials that it drew (as a pickle, which sweeper never reads from a
+database), genetic samplers a trial's generation, successive halving the rungs that a trial reached. Each
+of these attributes is a function of seed, number and window, too. So none is stored: the draws and
+decisions of the finished trials are repeated in the order of their numbers, each in its own window, once
+in each worker process.
+
+The private study has the finished trials of the window, then waiting trials, which samplers and pruners
+ignore, so that the trial keeps its number, then the trial itself. Optuna's code writes only to this study.
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
+from statistics import fmean
+from typing import Literal, cast
+
+import optuna
+from optuna.pruners import NopPruner
+from optuna.storages import BaseStorage, InMemoryStorage
+from optuna.study import StudyDirection
+from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from sweeper.errors import ParameterError, SweeperError
-from sweeper.search.replayed_attributes import Asked, ReplayedAttributes
-from sweeper.search.spaces import Observation, check_alike, check_grid, to_text
-from sweeper.search.spec import SamplerSpec
-from sweeper.spec.space import CategoricalChoice, Distribution
+from sweeper.search.spaces import (
+    Observation,
+    check_alike,
+    check_grid,
+    from_internal,
+    grid_value,
+    to_frozen_trial,
+    to_internal,
+    to_optuna,
+    to_text,
+)
+from sweeper.search.spec import SamplerSpec, leaves_attributes, make_sampler, quietly
+from sweeper.spec.repeating import Repeating
+from sweeper.spec.searching import Direction
+from sweeper.spec.space import CategoricalChoice, Distribution, IntRange
+
+
+class _WindowStudy(optuna.Study):
+    def stop(self) -> None:
+        """Do nothing: the definition fixes the number of trials."""
+
+
+_LEAVING_NOTHING = (
+    optuna.samplers.BruteForceSampler,
+    optuna.samplers.GPSampler,
+    optuna.samplers.QMCSampler,
+    optuna.samplers.RandomSampler,
+    optuna.samplers.TPESampler,
+)
+"""Samplers that read only parameters and values of earlier trials."""
 
 
 def open_search(
@@ -25,21 +69,17 @@ def open_search(
     observations: Sequence[Observation] = (),
     replayed: ReplayedAttributes | None = None,
 ) -> SearchSession:
-    """Begin trial ``number``'s search.
+    """Begin the search of trial ``number``, from 0.
 
-    Args:
-        spec: The study's sampler and pruner.
-        number: The trial's number, from 0.
-        observations: The finished trials below ``number - window + 1``, in order; ignored if
-            results are not used.
-        replayed: Cached attributes of the study's earlier trials.
+    ``observations`` are the finished trials below ``number - window + 1``, and ``replayed`` has the cached
+    attributes of the study's earlier trials.
     """
     if spec.grid is not None:
         check_grid(spec.grid, number + 1)
     seen = () if spec.window is None else _window(spec.window, number, observations)
     with _blamed_on_sampler(f"it was made for trial {number}"):
         finished = (replayed or ReplayedAttributes()).window(spec, seen)
-        return SearchSession(Asked(spec, number, finished), seen)
+        return SearchSession(spec, number, finished, seen)
 
 
 @contextmanager
@@ -58,48 +98,195 @@ def _blamed_on_sampler(when: str) -> Iterator[None]:
 
 
 class SearchSession:
-    """Search of one trial: its parameters in the order of its requests, and pruning decisions."""
+    """Search of one trial: its parameters in the order of its requests, and pruning decisions.
 
-    def __init__(self, asked: Asked, seen: Sequence[Observation]) -> None:
-        self._trial = asked
+    ``finished`` are the trials of its window, numbered from 0 without a gap, which sessions share and never
+    change; ``seen`` are the observations of these trials.
+    """
+
+    def __init__(
+        self,
+        spec: SamplerSpec,
+        number: int,
+        finished: Sequence[FrozenTrial],
+        seen: Sequence[Observation] = (),
+    ) -> None:
+        self._spec = spec
+        self._number = number
         self._seen = {n: (o.number, d) for o in reversed(seen) for n, d in o.distributions.items()}
-        self._asked: dict[str, Distribution] = {}
-        self._drawn: dict[str, CategoricalChoice] = {}
+        self._drawn: dict[str, tuple[Distribution, CategoricalChoice]] = {}
         self._judged: list[tuple[int, float]] = []
         self._verdict = False
+        self._given = spec.enqueue[number] if number < len(spec.enqueue) else {}
+        # Where nothing looks at other trials, their number is not worth the room that it takes.
+        shown = 0 if spec.window is None else number
+        self._storage = _WindowStorage(spec.study, spec.directions, finished, shown)
+        pruner = NopPruner() if spec.pruner is None else spec.pruner()
+        self._study = _WindowStudy(spec.study, self._storage, make_sampler(spec, number), pruner)
+        fixed = {"fixed_params": dict(self._given)} if self._given else {}
+        begun = create_trial(state=TrialState.RUNNING, system_attrs=fixed)
+        self._id = self._storage.create_new_trial(self._study._study_id, begun)
+        self._trial = optuna.trial.Trial(self._study, self._id)
 
     def suggest(self, name: str, distribution: Distribution) -> CategoricalChoice:
         """Return the trial's value of ``name``; a repeated request returns the same value."""
-        before = self._asked.setdefault(name, distribution)
-        if to_text(before) != to_text(distribution):
-            msg = (
-                f"parameter {name!r} was suggested as {before} and now as {distribution}; suggest "
-                "it once, or always with the same range"
-            )
-            raise ParameterError(msg)
         if name in self._drawn:
-            return self._drawn[name]
+            before, value = self._drawn[name]
+            if to_text(before) != to_text(distribution):
+                msg = (
+                    f"parameter {name!r} was suggested as {before} and now as {distribution}; "
+                    "suggest it once, or always with the same range"
+                )
+                raise ParameterError(msg)
+            return value
         if name in self._seen:
             number, earlier = self._seen[name]
             check_alike(name, distribution, earlier, number)
         with _blamed_on_sampler(f"it was asked for parameter {name!r} from {distribution}"):
-            self._drawn[name] = self._trial.draw(name, distribution)
-        return self._drawn[name]
+            self._drawn[name] = (distribution, self._draw(name, distribution))
+        return self._drawn[name][1]
 
     def judge(self, values: Sequence[tuple[int, float]]) -> bool:
         """Return whether the trial is pruned after the last of ``values``.
 
-        Args:
-            values: The objective after each epoch so far, with the epoch's number from 0, in
-                order; all of them at every call.
+        ``values`` are the objectives after all epochs so far, with the epochs' numbers from 0, in order.
         """
         if list(values[: len(self._judged)]) != self._judged:
             msg = f"a trial's earlier values changed from {self._judged} to {list(values)}"
             raise ValueError(msg)
         for epoch, value in values[len(self._judged) :]:
-            self._verdict = self._trial.judge(epoch, value)
+            self._storage.set_trial_intermediate_value(self._id, epoch, value)
+            if self._spec.pruner is not None:
+                with quietly():
+                    pruner = self._spec.pruner()
+                    self._verdict = bool(pruner.prune(self._study, self._frozen()))
             self._judged.append((epoch, value))
         return self._verdict
+
+    def set_attributes(self, trial: FrozenTrial, ended: Observation, *, judges: bool) -> None:
+        """Repeat the search of this ``trial``, which has ended, and set the attributes that Optuna did."""
+        asks = _sampler_leaves_attributes(self._spec)
+        for name, distribution in ended.distributions.items():
+            if asks:
+                self._draw(name, distribution)
+            else:
+                self._hold(name, distribution, ended.params[name])
+        if judges:
+            self.judge(sorted(ended.intermediate.items()))
+        if asks:
+            self._study.sampler.after_trial(self._study, trial, trial.state, trial.values)
+        trial.system_attrs = self._frozen().system_attrs
+
+    def _frozen(self) -> FrozenTrial:
+        """Return the trial with all attributes that Optuna's code has set."""
+        return self._storage.get_trial(self._id)
+
+    def _draw(self, name: str, distribution: Distribution) -> CategoricalChoice:
+        if self._spec.grid is not None:
+            value = grid_value(self._spec.grid, self._number, name, distribution)
+            self._hold(name, distribution, value)
+            return value
+        given = self._checked_given(name, distribution) if name in self._given else None
+        drawn = self._trial._suggest(name, to_optuna(distribution))
+        if name in self._given:
+            return given
+        return cast(
+            "CategoricalChoice", int(drawn) if isinstance(distribution, IntRange) else drawn
+        )
+
+    def _hold(self, name: str, distribution: Distribution, value: CategoricalChoice) -> None:
+        """Set a value that the sampler did not draw."""
+        internal = to_internal(name, distribution, value)
+        self._storage.set_trial_param(self._id, name, internal, to_optuna(distribution))
+        self._trial._cached_frozen_trial = self._frozen()
+
+    def _checked_given(self, name: str, distribution: Distribution) -> CategoricalChoice:
+        given = self._given[name]
+        try:
+            return from_internal(distribution, to_internal(name, distribution, given))
+        except ParameterError as error:
+            msg = (
+                f"enqueue[{self._number}] gives {name!r} the value {given!r}, which is not in the "
+                f"suggested range {distribution}; change the value or the range"
+            )
+            raise ParameterError(msg) from error
+
+
+class ReplayedAttributes:
+    """A study's finished trials with Optuna's attributes; safe for several threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._spec: SamplerSpec | None = None
+        self._observations: list[Observation] = []
+        self._trials: list[FrozenTrial] = []
+
+    def window(self, spec: SamplerSpec, seen: Sequence[Observation]) -> list[FrozenTrial]:
+        """Return the trials of ``seen`` with their attributes; they are numbered from 0 without a gap.
+
+        Earlier results are reused as far as the trials are unchanged; a retried trial is not.
+        """
+        with self._lock:
+            if self._spec != spec:
+                self._spec, self._observations, self._trials = spec, [], []
+            for at, (known, given) in enumerate(zip(self._observations, seen, strict=False)):
+                if known != given and repr(known) != repr(given):
+                    del self._observations[at:], self._trials[at:]
+                    break
+            for observation in seen[len(self._trials) :]:
+                self._trials.append(self._replayed(spec, observation))
+                self._observations.append(observation)
+            return self._trials[: len(seen)]
+
+    def _replayed(self, spec: SamplerSpec, observation: Observation) -> FrozenTrial:
+        trial = to_frozen_trial(observation)
+        trial.number = trial._trial_id = observation.number
+        judges = leaves_attributes(None if spec.pruner is None else spec.pruner())
+        if judges or _sampler_leaves_attributes(spec):
+            end = max(0, observation.number - (spec.window or 1) + 1)
+            session = SearchSession(spec, observation.number, self._trials[:end])
+            session.set_attributes(trial, observation, judges=judges)
+        return trial
+
+
+def _sampler_leaves_attributes(spec: SamplerSpec) -> bool:
+    """Return whether the sampler reads attributes that it wrote to earlier trials."""
+    if spec.factory is None:
+        return spec.name == "cmaes"
+    sampler: object = make_sampler(spec, 0)
+    while isinstance(sampler, optuna.samplers.PartialFixedSampler):
+        sampler = sampler._base_sampler
+    if getattr(sampler, "_constraints_func", None) is not None:
+        return True
+    return type(sampler) not in _LEAVING_NOTHING
+
+
+class _WindowStorage(InMemoryStorage):
+    """Optuna's in-memory storage, filled without copying every trial."""
+
+    def __init__(
+        self,
+        name: str,
+        directions: Sequence[Direction],
+        finished: Sequence[FrozenTrial],
+        number: int,
+    ) -> None:
+        super().__init__()
+        study_id = self.create_new_study([StudyDirection[d.upper()] for d in directions], name)
+        trials = [*finished, *(_not_begun(n) for n in range(len(finished), number))]
+        self._studies[study_id].trials = trials
+        self._trial_id_to_study_id_and_number = {n: (study_id, n) for n in range(number)}
+        self._max_trial_id = number - 1
+
+    def get_best_trial(self, study_id: int) -> FrozenTrial:
+        # The parent keeps the best one as trials are added, which they were not.
+        return BaseStorage.get_best_trial(self, study_id)
+
+
+def _not_begun(number: int) -> FrozenTrial:
+    trial = create_trial(state=TrialState.WAITING)
+    trial.number = trial._trial_id = number
+    return trial
 
 
 def _window(
@@ -114,3 +301,39 @@ def _window(
         )
         raise ValueError(msg)
     return tuple(seen)
+
+
+def of_configurations(
+    observations: Sequence[Observation], repeating: Repeating
+) -> tuple[Observation, ...]:
+    """Return one observation for each configuration, from those of its trials, in order.
+
+    It has the configuration's number, and the mean of its repeats as value. It has failed if a repeat
+    has, and was pruned if a repeat was; then its value is the mean at the last epoch that all of its
+    trained repeats have.
+    """
+    if repeating.is_plain:
+        return tuple(observations)
+    groups: dict[int, list[Observation]] = {}
+    for observation in observations:
+        groups.setdefault(repeating.index_of(observation.number), []).append(observation)
+    return tuple(_configuration(groups[number], number) for number in sorted(groups))
+
+
+def _configuration(trials: Sequence[Observation], number: int) -> Observation:
+    states = {trial.state for trial in trials}
+    state: Literal["failed", "pruned", "complete"] = "complete"
+    if "failed" in states:
+        state = "failed"
+    elif "pruned" in states:
+        state = "pruned"
+    # The remaining repeats of a pruned configuration were not trained.
+    trained = [t.intermediate for t in trials if t.intermediate or t.value is not None]
+    epochs = sorted(set.intersection(*map(set, trained))) if trained else []
+    intermediate = {epoch: fmean(values[epoch] for values in trained) for epoch in epochs}
+    value = None
+    if state == "complete":
+        value = fmean(trial.value for trial in trials if trial.value is not None)
+    elif state == "pruned" and intermediate:
+        value = intermediate[epochs[-1]]
+    return replace(trials[0], number=number, state=state, value=value, intermediate=intermediate)

@@ -130,8 +130,7 @@ class SamplerSpec:
     """Sampler, pruner and objectives of one study.
 
     Attributes:
-        name: One of "random", "grid", "qmc", "tpe", "cmaes" and "gp"; ignored if ``factory`` is
-            given.
+        name: A name of `SAMPLERS`; ignored if ``factory`` is given.
         seed: The study's seed, 0 or above.
         grid: Values by name, for "grid" only.
         window: Trial n uses the results of trials up to n - window. None if neither sampler nor
@@ -162,12 +161,7 @@ class SamplerSpec:
 
 
 def check_sampler(name: str, objectives: int = 1) -> None:
-    """Check a sampler's name when a study is defined.
-
-    Args:
-        name: Name of the sampler.
-        objectives: The study's number of objectives.
-    """
+    """Check the name of a sampler for a study of so many ``objectives``, and that its package is installed."""
     if name not in SAMPLERS:
         known = ", ".join(sorted(SAMPLERS))
         msg = f"sampler={name!r} is not known; use one of {known}, or a callable(seed) -> sampler"
@@ -220,13 +214,7 @@ def search_window(settings: StudySettings) -> int | None:
 def search_spec(
     settings: StudySettings, definition: StudyDefinition | None = None, window: int | None = None
 ) -> SamplerSpec:
-    """Return the sampler and pruner of a study.
-
-    Args:
-        settings: The stored settings of the study.
-        definition: The study's definition, if `needs_definition`.
-        window: The stored window, if any.
-    """
+    """Return the sampler and pruner of a stored study; its definition is needed if `needs_definition`."""
     if needs_definition(settings) and definition is None:
         msg = (
             f"study {settings.name!r} has a custom sampler or pruner, which is not stored in the "

@@ -7,8 +7,7 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from sweeper.search.replayed_attributes import ReplayedAttributes
-from sweeper.search.sampling import SearchSession, open_search
+from sweeper.search.sampling import ReplayedAttributes, SearchSession, open_search
 from sweeper.search.spaces import Observation
 from sweeper.search.spec import SamplerSpec
 from sweeper.spec.space import Categorical, CategoricalChoice, Distribution, FloatRange, IntRange

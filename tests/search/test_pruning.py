@@ -107,9 +107,7 @@ def test_without_the_attributes_of_rungs_halving_prunes_otherwise(monkeypatch):
     """The control of the attributes that are worked out again."""
     sweep = sweep_of("halving", sampler="random")
     alone = sweep.run(1)
-    monkeypatch.setattr(
-        "sweeper.search.replayed_attributes.leaves_attributes", lambda pruner: False
-    )
+    monkeypatch.setattr("sweeper.search.sampling.leaves_attributes", lambda pruner: False)
     assert sweep.run(1) != alone
 
 

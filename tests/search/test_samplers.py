@@ -8,8 +8,7 @@ from optuna import samplers
 from simulation import BRANCHES, FLAT, Sweep, branching, flat, small
 
 from sweeper.errors import DefinitionError, ParameterError
-from sweeper.search.replayed_attributes import ReplayedAttributes
-from sweeper.search.sampling import open_search
+from sweeper.search.sampling import ReplayedAttributes, open_search
 from sweeper.search.spec import SamplerSpec
 from sweeper.spec.space import Categorical, FloatRange, IntRange
 
@@ -100,9 +99,7 @@ def test_without_the_attributes_cma_es_never_leaves_its_first_generation(monkeyp
     """The control of the attributes: with them a later generation is drawn from what was learned."""
     sweep = Sweep(spec_of("cmaes"), trials=24)
     learned = sweep.run(1)
-    monkeypatch.setattr(
-        "sweeper.search.replayed_attributes._sampler_leaves_attributes", lambda spec: False
-    )
+    monkeypatch.setattr("sweeper.search.sampling._sampler_leaves_attributes", lambda spec: False)
     assert sweep.run(1) != learned
 
 

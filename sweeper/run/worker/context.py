@@ -20,7 +20,7 @@ from sweeper.run.worker.checkpoints import Located
 from sweeper.run.worker.database_health import LONGEST_ABSENCE, DatabaseHealth
 from sweeper.run.worker.gpus import SlotDevice
 from sweeper.run.worker.leases import CALL_PATIENCE, LeaseKeeper, WorkerRow
-from sweeper.search.replayed_attributes import ReplayedAttributes
+from sweeper.search.sampling import ReplayedAttributes
 from sweeper.search.spec import SamplerSpec
 from sweeper.support.paths import RunPaths
 

@@ -39,8 +39,7 @@ from sweeper.run.protocol.messages import (
 )
 from sweeper.run.worker.context import SlotContext, StudyAccess
 from sweeper.run.worker.database_health import WriteQueue
-from sweeper.search.repeats import of_configurations
-from sweeper.search.sampling import SearchSession, open_search
+from sweeper.search.sampling import SearchSession, of_configurations, open_search
 from sweeper.search.spaces import Observation
 from sweeper.spec.space import CategoricalChoice
 from sweeper.train.fingerprint import differences
@@ -226,8 +225,8 @@ class AttemptRecorder:
         if ours is None:
             return
         claim = self._claim
-        other = self._repository.fingerprint_of(claim.study, 1 - claim.number)
-        theirs = None if other is None else other.get("validation")
+        other = self._repository.fingerprints(claim.study).get(1 - claim.number)
+        theirs = other[-1][1].get("validation") if other else None
         if theirs is None or theirs["rows"] == ours["rows"]:
             return
         self._unreported = Notice(

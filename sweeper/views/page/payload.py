@@ -26,7 +26,7 @@ from sweeper.views.tables import codes_lines, difference_text, standing, status_
 
 if TYPE_CHECKING:
     from sweeper.db.repository import Repository
-    from sweeper.db.stamps import Stamps
+    from sweeper.db.stored_results import Stamps
 
 _LARGEST_NUMBER = 2**53
 """The largest whole number that a browser reads exactly."""
