@@ -13,7 +13,7 @@ from sweeper.db.repository import Claim
 from sweeper.errors import DefinitionError, ParameterError
 from sweeper.files.rules import FileFinding, TrialUses, in_a_run
 from sweeper.files.uses import uses_from_json
-from sweeper.records.events import CheckpointKept, EpochFinished, Notice, TrainingStarted
+from sweeper.records.events import CheckpointKept, Notice
 from sweeper.records.results import CheckpointRecord, EpochRecord
 from sweeper.run.launch.trial_process import Isolation, progress_of
 from sweeper.run.protocol.channel import GarbledError
@@ -196,17 +196,29 @@ class AttemptRecorder:
         """Record one message of the trial; return the answer if it is a request."""
         self._queue.check()
         self.report_findings()
+        if isinstance(message, Suggest | Judge):
+            return self._search.answer(message)
+        self._note(message)
+        claim, epochs = self._claim, self._claim.epochs or self._settings.epochs
+        event = progress_of(message, claim.number, self._search.params, epochs)
+        if event is not None:
+            self._tell(event)
+        if isinstance(message, Warned):
+            self._tell(Notice(f"trial {claim.number}: {message.message}"))
+        return None
+
+    def _note(self, message: Message) -> None:
         match message:
-            case Suggest() | Judge():
-                return self._search.answer(message)
             case Surroundings(fingerprint=fingerprint):
                 self._write(lambda: self._surroundings(fingerprint))
             case Started():
                 self._started(message)
-            case Preparing() | StepsReached() | Warned():
-                self._progressed(message)
+            case StepsReached():
+                self.step = message.step
             case EpochsEnded():
-                self._epochs_ended(message)
+                self._unwritten.extend(message.epochs)
+                self._write(self._write_epochs)
+                self.step = message.step
             case CheckpointCommitted():
                 self._checkpoint_committed(message)
             case CheckpointDeleted(path=path):
@@ -215,10 +227,9 @@ class AttemptRecorder:
                 self._files_used(message)
             case Finished() | StoppedHere() | Failed():
                 self.last = message
-            case _:
+            case _ if not isinstance(message, Preparing | Warned):
                 msg = f"trial {self._claim.number} sent {message!r}, which only a worker sends"
                 raise GarbledError(msg)
-        return None
 
     def _compare_validation(self, surroundings: Mapping[str, Any]) -> None:
         """Warn once if the first two trials are validated on different samples."""
@@ -236,14 +247,6 @@ class AttemptRecorder:
             "without a parameter that asks for it; draw the split from a seed that does not depend "
             "on the trial, such as random_state=0"
         )
-
-    def _progressed(self, message: Preparing | StepsReached | Warned) -> None:
-        number = self._claim.number
-        if isinstance(message, Warned):
-            self._tell(Notice(f"trial {number}: {message.message}"))
-            return
-        self.step = message.step if isinstance(message, StepsReached) else self.step
-        self._tell(progress_of(message, number))
 
     def _files_used(self, message: FilesUsed) -> None:
         self._files = message.files
@@ -307,16 +310,6 @@ class AttemptRecorder:
         self.kept = message.start_step or None
         self.trained_seconds = message.trained_seconds
         self._record_start(message.start_step)
-        self._tell(
-            TrainingStarted(
-                self._claim.number,
-                dict(self._search.params),
-                self._claim.epochs or self._settings.epochs,
-                message.steps_per_epoch,
-                message.start_step,
-                message.start_epoch,
-            )
-        )
         unused = self._search.not_asked_for()
         if unused is not None:
             self._tell(Notice(unused))
@@ -330,16 +323,6 @@ class AttemptRecorder:
             self._unreported = Notice(
                 f"trial {self._claim.number} resumes in a different environment: {'; '.join(changed)}; "
                 "its result may differ in the last bits from that of an uninterrupted trial"
-            )
-
-    def _epochs_ended(self, message: EpochsEnded) -> None:
-        self._unwritten.extend(message.epochs)
-        self._write(self._write_epochs)
-        self.step = message.step
-        if message.seconds is not None and message.epochs:
-            number, last = self._claim.number, message.epochs[-1]
-            self._tell(
-                EpochFinished(number, last.epoch, message.step, last.metrics, message.seconds)
             )
 
     def _write_epochs(self) -> None:
