@@ -69,15 +69,10 @@ from sweeper.run.protocol.messages import (
     assignment_of,
 )
 from sweeper.search.spaces import to_text
-from sweeper.spec.checkpointing import Every, describe_every
 from sweeper.spec.space import CategoricalChoice, Distribution
 from sweeper.support.paths import Location, RunPaths
 
 _LOG_LINES = 20
-_AT_NO_STEP = describe_every(Every(steps=1 << 40))
-"""Checkpoint interval of replays: only those of `Replay`, and the one at the end, are taken."""
-
-
 Position = tuple[int, int]
 """Step and finished epochs."""
 
@@ -380,7 +375,7 @@ class _Attempt:
 
     def _assignment(self) -> Assignment:
         order, kill = self.order, self._kill
-        settings, pause_after = replace(order.settings, checkpoint_every=_AT_NO_STEP), None
+        settings, pause_after = order.settings, None
         if order.prune_after is not None and order.settings.budget is not None:
             # With a budget, a rung ended the trial, and not a pruner.
             pause_after = order.prune_after + 1

@@ -7,7 +7,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from types import FrameType
 from typing import Literal
 
@@ -66,20 +66,10 @@ def release_signals() -> None:
     signal.pthread_sigmask(signal.SIG_UNBLOCK, signals_to_stop())
 
 
-@contextmanager
-def early_termination() -> Iterator[None]:
-    """Context manager in which SIGTERM and SIGHUP end the run like Ctrl-C, while no trial runs."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def stop(number: int, frame: FrameType | None) -> None:
-        del frame
-        msg = f"asked to stop ({signal.Signals(number).name}) while no trial was running"
-        raise Interrupted(msg)
-
-    with handled((signal.SIGTERM, *hangup()), stop):
-        yield
+def early_termination() -> AbstractContextManager[None]:
+    """Return a context manager in which SIGTERM and SIGHUP end the run like Ctrl-C, while no trial runs."""
+    message = "asked to stop ({}) while no trial was running"
+    return interrupting(message, signal.SIGTERM, *hangup())
 
 
 @contextmanager
@@ -136,17 +126,20 @@ def stop_signals(
 
 
 @contextmanager
-def interrupting(message: str) -> Iterator[None]:
-    """Context manager in which SIGINT and SIGTERM raise `Interrupted` in the main thread."""
+def interrupting(message: str, *numbers: signal.Signals) -> Iterator[None]:
+    """Context manager in which signals raise `Interrupted` in the main thread: by default SIGINT and SIGTERM.
+
+    ``{}`` in the message is replaced by the signal's name.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
 
     def stop(number: int, frame: FrameType | None) -> None:
-        del number, frame
-        raise Interrupted(message)
+        del frame
+        raise Interrupted(message.format(signal.Signals(number).name))
 
-    with handled((signal.SIGINT, signal.SIGTERM), stop):
+    with handled(numbers or (signal.SIGINT, signal.SIGTERM), stop):
         yield
 
 

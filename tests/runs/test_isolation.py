@@ -22,12 +22,12 @@ from sweeper.run.launch.server_process import trial_environment
 from sweeper.run.launch.sources import target_source
 from sweeper.run.launch.trial_process import ExitStatus
 from sweeper.run.protocol.messages import (
+    Answered,
     Failed,
     Started,
     Stop,
     StoppedHere,
     Suggest,
-    Suggested,
 )
 from sweeper.run.trial.link import EXIT_WORKER_GONE
 
@@ -313,7 +313,7 @@ def hear(process, kind):
     for _ in range(10_000):
         message = process.channel.receive(60)
         if isinstance(message, Suggest):
-            process.channel.send(Suggested(0.01))
+            process.channel.send(Answered(0.01))
         if isinstance(message, kind | Failed):
             return message
         assert message is not None, "the trial says nothing"

@@ -229,8 +229,8 @@ def test_the_pruner_is_asked_about_configurations(tmp_path):
             answer = trial._own.receive(20)
             assert answer.error is None, answer.error
             with lock:
-                asked.append(answer.prune)
-            if answer.prune:
+                asked.append(answer.value)
+            if answer.value:
                 trial.say(Finished(step=1, value=value, digest="d" * 32, outcome="pruned"))
                 return 0
         trial.say(Finished(step=2, value=value, digest="d" * 32))

@@ -24,13 +24,13 @@ from sweeper.records.events import Doing, EpochFinished, StepsDone, TrainingStar
 from sweeper.records.results import Params
 from sweeper.run.protocol.channel import Channel, IncompleteError
 from sweeper.run.protocol.messages import (
+    Answered,
     Assignment,
     EpochsEnded,
     Evaluated,
     Failed,
     Finished,
     Judge,
-    Judged,
     LastMessage,
     Message,
     ModelExported,
@@ -39,7 +39,6 @@ from sweeper.run.protocol.messages import (
     StepsReached,
     StoppedHere,
     Suggest,
-    Suggested,
 )
 from sweeper.spec.space import CategoricalChoice
 from sweeper.support.paths import RunPaths, scratch_directory
@@ -297,15 +296,15 @@ class _Supervisor(TrialSupervisor):
             raise Interrupted(self.when_stopped)
         return POLL_INTERVAL
 
-    def handle(self, message: Message) -> Suggested | Judged | None:
+    def handle(self, message: Message) -> Answered | None:
         match message:
             case Judge():
-                return Judged(self.prunes(message))
+                return Answered(self.prunes(message))
             case Suggest():
                 try:
-                    return Suggested(self.answer(message))
+                    return Answered(self.answer(message))
                 except (LookupError, ParameterError) as error:
-                    return Suggested(None, error=str(error))
+                    return Answered(None, error=str(error))
             case Finished() | StoppedHere() | Failed() | Evaluated() | ModelExported():
                 self.last = message
             case _:

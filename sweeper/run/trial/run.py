@@ -13,7 +13,9 @@ delivered, so by default the trial's value is of its weights, and not of weights
 
 from __future__ import annotations
 
+import os
 import shutil
+import signal
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -51,7 +53,6 @@ from sweeper.run.protocol.messages import (
     Preparing,
     Replay,
     ReplayBuilt,
-    ReplaySchedule,
     Started,
     StepsReached,
     StoppedHere,
@@ -168,14 +169,14 @@ def run_trial(
     store_at = partial(open_store, spool=spool, origin=origin)
     loaded = load_newest(directories, warn, known=known, origin=origin)
     loaded = _relocated(loaded, trial.directory)
-    best = BestSoFar(settings.objective, settings.direction) if settings.at == "best" else None
-    schedule = None
     keep: Retention = KEEP_ALL
+    observer: TrialObserver
     if order is None:
+        best = BestSoFar(settings.objective, settings.direction) if settings.at == "best" else None
         keep = retention(definition.keep, settings.at, settings.objective, settings.direction)
+        observer = TrialObserver(link, parse_every(settings.checkpoint_every), best=best)
     else:
-        schedule = ReplaySchedule(order)
-    observer = TrialObserver(link, parse_every(settings.checkpoint_every), schedule, best=best)
+        observer = ReplayObserver(link, order)
     with BackgroundWriter(
         store_at(directories[-1]),
         keep,
@@ -262,12 +263,12 @@ def _judge(settings: StudySettings, link: Link) -> Callable[[Sequence[EpochRecor
     def judge(epochs: Sequence[EpochRecord]) -> bool:
         if objective not in epochs[-1].metrics:
             return False
-        answer = link.judge(
+        answer = link.ask(
             Judge(tuple((e.epoch, e.metrics[objective]) for e in epochs if objective in e.metrics))
         )
         if answer.error is not None:
             raise DefinitionError(answer.error)
-        return answer.prune
+        return bool(answer.value)
 
     return judge if settings.pruner is not None else None
 
@@ -433,24 +434,16 @@ _TELL_EVERY = 0.25
 class TrialObserver(Observer):
     """Observer that reports the training's progress to the worker and keeps its snapshots.
 
-    Args:
-        replay: Schedule of a replay, which replaces ``every``; None for an ordinary trial.
-        best: Rule by which an epoch that is the best so far ends with a checkpoint; None for no rule.
+    ``best`` is the rule by which an epoch that is the best so far ends with a checkpoint; None for no rule.
     """
 
     def __init__(
-        self,
-        link: Link,
-        every: CheckpointEvery,
-        replay: ReplaySchedule | None = None,
-        *,
-        best: BestSoFar | None = None,
+        self, link: Link, every: CheckpointEvery, *, best: BestSoFar | None = None
     ) -> None:
         super().__init__(every)
         self._best = best
         self._improved = False
         self._link = link
-        self._replay = replay
         self._reported = 0.0
         self._trained_seconds = 0.0
         self.committed: KeptCheckpoint | None = None
@@ -463,14 +456,7 @@ class TrialObserver(Observer):
     def committed_digest(self) -> str:
         return "" if self.committed is None else self.committed.digest
 
-    def steps_until_due(self, position: Position) -> int:
-        if self._replay is not None:
-            return self._replay.steps_left(position.step)
-        return super().steps_until_due(position)
-
     def is_due(self, position: Position) -> bool:
-        if self._replay is not None:
-            return self._replay.is_due(position.step, position.epoch)
         due = super().is_due(position) or self._improved
         self._improved = False
         return due
@@ -498,8 +484,6 @@ class TrialObserver(Observer):
 
     def steps_done(self, position: Position) -> None:
         super().steps_done(position)
-        if self._replay is not None:
-            self._replay.die_if_due(position.step, self.writer.flush)
         now = time.monotonic()
         if now - self._reported >= _TELL_EVERY:
             self._reported = now
@@ -530,6 +514,41 @@ class TrialObserver(Observer):
 
     def checkpoint_deleted(self, path: Location) -> None:
         self._link.send(CheckpointDeleted(path=str(path)))
+
+
+_NEVER = 1 << 30
+
+
+class ReplayObserver(TrialObserver):
+    """Observer of a replay, which takes the checkpoints of its order alone, and kills itself where that says so."""
+
+    def __init__(self, link: Link, order: Replay) -> None:
+        super().__init__(link, "auto")
+        self._wanted = frozenset(order.checkpoints or ((1, 0),))
+        self._each_epoch = order.checkpoints is None
+        self._epoch = 0
+        self._also_after = order.also_after
+        self._die_after = order.die_after
+
+    def steps_until_due(self, position: Position) -> int:
+        ends = {due for due, _ in self._wanted} | {self._also_after, self._die_after}
+        step = position.step
+        return min((p - step for p in ends if p is not None and p > step), default=_NEVER)
+
+    def is_due(self, position: Position) -> bool:
+        step, epoch = position.step, position.epoch
+        also = self._also_after is not None and step >= self._also_after
+        if also:
+            self._also_after = None
+        ended = self._each_epoch and epoch > self._epoch
+        self._epoch = epoch
+        return also or ended or (step, epoch) in self._wanted
+
+    def steps_done(self, position: Position) -> None:
+        super().steps_done(position)
+        if self._die_after is not None and position.step >= self._die_after:
+            self.writer.flush()
+            os.kill(os.getpid(), signal.SIGKILL)
 
 
 def authors_of(definition: StudyDefinition, plan: TrainingPlan) -> StudyAuthors:

@@ -18,6 +18,7 @@ from sweeper.records.results import CheckpointRecord, EpochRecord
 from sweeper.run.launch.trial_process import Isolation, progress_of
 from sweeper.run.protocol.channel import GarbledError
 from sweeper.run.protocol.messages import (
+    Answered,
     CheckpointCommitted,
     CheckpointDeleted,
     EpochsEnded,
@@ -25,7 +26,6 @@ from sweeper.run.protocol.messages import (
     FilesUsed,
     Finished,
     Judge,
-    Judged,
     LastMessage,
     Message,
     Preparing,
@@ -33,7 +33,6 @@ from sweeper.run.protocol.messages import (
     StepsReached,
     StoppedHere,
     Suggest,
-    Suggested,
     Surroundings,
     Warned,
 )
@@ -69,9 +68,14 @@ class TrialSearch:
         self._waiting = waiting
         self._opened: SearchSession | None = None
 
-    def answer(self, question: Suggest | Judge) -> Suggested | Judged:
+    def answer(self, question: Suggest | Judge) -> Answered:
         """Return the answer to a request."""
-        return self._suggest(question) if isinstance(question, Suggest) else self._judge(question)
+        try:
+            if isinstance(question, Suggest):
+                return self._suggest(question)
+            return self._judge(question)
+        except ParameterError as error:
+            return Answered(None, error=str(error))
 
     def not_asked_for(self) -> str | None:
         """Return a warning about enqueued values that the built trial has not requested, or None."""
@@ -85,33 +89,27 @@ class TrialSearch:
             f"it suggested {', '.join(map(repr, self.params)) or 'nothing'}"
         )
 
-    def _suggest(self, question: Suggest) -> Suggested:
+    def _suggest(self, question: Suggest) -> Answered:
         """Draw and store a parameter, or return the value that an earlier attempt stored."""
-        try:
-            drawn = self._session().suggest(question.name, question.distribution)
-        except ParameterError as error:
-            return Suggested(None, error=str(error))
+        drawn = self._session().suggest(question.name, question.distribution)
         answer = self._queue.ask(lambda: self._stored(question, drawn), self._waiting)
         if answer.error is None:
             self.params[question.name] = answer.value
         return answer
 
-    def _judge(self, question: Judge) -> Judged:
+    def _judge(self, question: Judge) -> Answered:
         """Return whether the study's pruner ends the trial; the pruner's error fails the trial.
 
         The pruner decides only before the study's number of epochs, because it compares the trial
         with others up to there.
         """
         if question.values[-1][0] + 1 >= self._study.settings.epochs:
-            return Judged(prune=False)
+            return Answered(False)
+        session = self._session()
         try:
-            session = self._session()
-        except ParameterError as error:
-            return Judged(prune=False, error=str(error))
-        try:
-            return Judged(session.judge(question.values))
+            return Answered(session.judge(question.values))
         except DefinitionError as error:
-            return Judged(prune=False, error=str(error))
+            return Answered(None, error=str(error))
         except Exception as error:
             epoch, value = question.values[-1]
             msg = (
@@ -119,7 +117,7 @@ class TrialSearch:
                 f"epoch {epoch + 1} with the objective {value}; check the arguments with which it "
                 "was made"
             )
-            return Judged(prune=False, error=msg)
+            return Answered(None, error=msg)
 
     def _session(self) -> SearchSession:
         """Return the session, which is kept, because a pruner is asked after each epoch."""
@@ -143,12 +141,12 @@ class TrialSearch:
         )
         return of_configurations(found, self._repeating)
 
-    def _stored(self, question: Suggest, drawn: CategoricalChoice) -> Suggested:
+    def _stored(self, question: Suggest, drawn: CategoricalChoice) -> Answered:
         record, token = self._study.impatient.record_parameter, self._claim.token
         try:
-            return Suggested(record(token, question.name, question.distribution, drawn))
+            return Answered(record(token, question.name, question.distribution, drawn))
         except ParameterError as error:
-            return Suggested(None, error=str(error))
+            return Answered(None, error=str(error))
 
 
 _MOST_EPOCHS = 100
@@ -192,7 +190,7 @@ class AttemptRecorder:
         self._process = (pid, isolation)
         self._record_start(None)
 
-    def record(self, message: Message) -> Suggested | Judged | None:
+    def record(self, message: Message) -> Answered | None:
         """Record one message of the trial; return the answer if it is a request."""
         self._queue.check()
         self.report_findings()

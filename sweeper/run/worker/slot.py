@@ -33,15 +33,14 @@ from sweeper.run.launch.trial_process import (
 )
 from sweeper.run.protocol.channel import GarbledError
 from sweeper.run.protocol.messages import (
+    Answered,
     Assignment,
     EpochsEnded,
     Failed,
     Finished,
-    Judged,
     LastMessage,
     Message,
     Stop,
-    Suggested,
     assignment_of,
 )
 from sweeper.run.worker.checkpoints import bring_files, locate, origin_of
@@ -182,7 +181,7 @@ class AttemptSupervisor(TrialSupervisor):
     def started(self, pid: int, isolation: Isolation) -> None:
         self._recorder.record_process(pid, isolation)
 
-    def handle(self, message: Message) -> Suggested | Judged | None:
+    def handle(self, message: Message) -> Answered | None:
         """Record a message, and rewrite TensorBoard's file if an epoch has ended and it is due."""
         answer = self._recorder.record(message)
         due = self._summaries is not None and self._summaries.is_due()
