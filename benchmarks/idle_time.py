@@ -159,7 +159,7 @@ def real() -> bool:
                 listener=lambda _event: None,
             )
             began = time.monotonic()
-            run_slots(lambda: serve_slot(context), WORKERS)
+            run_slots(lambda: serve_slot(context), WORKERS, context.stopping)
             if context.error is not None:
                 raise context.error
     wall = time.monotonic() - began

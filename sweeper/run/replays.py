@@ -149,7 +149,6 @@ class ReplayOrder:
         starts_from: The checkpoint to resume; None to start from the beginning.
         ends_at: Position of ``checkpoints`` at which the replay is ended; None to run to its end.
         devices: ``CUDA_VISIBLE_DEVICES`` of its processes; None to leave it unchanged.
-        short: Whether long epochs and validations are shortened.
     """
 
     settings: StudySettings
@@ -171,15 +170,11 @@ class Replayed:
 
     Attributes:
         directory: `Trial.directory` in its processes.
-        asked: The requested parameters.
         misfits: One sentence for each requested parameter that has no value.
         end: Its last message; None if it was ended at a checkpoint.
-        checkpoints: The ordered checkpoints that it took, by position.
         reached: The checkpoint at which it was ended; None if it did not reach it.
-        processes: Number of its processes.
         starts: Steps at which their trainings began.
         started_after: Seconds from the launch of the first one to its first step; None without one.
-        epoch_seconds: Seconds of each epoch that they ended.
         bytes: Size of the largest checkpoint.
         steps_per_epoch: Steps per epoch; 0 if unknown before the end of an epoch.
         files: Files that its last process used outside of its own directory, as `uses_to_json`.
@@ -413,9 +408,7 @@ class ReplayComparison:
     """Result of a replay, and of a second one if something differed.
 
     Attributes:
-        again: The second replay; None if none was needed.
         checkpoints: The first replay's checkpoints, by position.
-        epochs: Differences between its metrics and the stored ones.
         repeats: Whether the second replay equals the first; None without a second.
     """
 
@@ -437,7 +430,7 @@ class ComparedReplay:
     """Trial or interval to replay and compare.
 
     Args:
-        prepare: Function that prepares a replay below a directory, and returns its order.
+        prepare: Function that prepares a replay below a directory, and returns its order, without checkpoints.
         directory: An empty directory. The first replay uses ``first`` in it, the second ``second``.
         references: Kept checkpoints by position; None for one that cannot be read.
         files: The trial's directory, for kept checkpoints that do not name it.
@@ -451,10 +444,10 @@ class ComparedReplay:
     files: str
     launchers: Sequence[Launcher]
     stopping: threading.Event
-    objectives: Sequence[str]
     epochs: Epochs = field(default_factory=dict)
     sides: tuple[str, str] = ("undisturbed", "resumed")
     tell: Callable[[Event], None] = lambda _: None
+    _objectives: Sequence[str] = ()
 
     @property
     def first(self) -> Path:
@@ -482,7 +475,7 @@ class ComparedReplay:
                 paths = (Path(each.checkpoints[position].path) for each in (replayed, again))
                 directories = (replayed.directory, again.directory)
                 anyway += compare_checkpoints(
-                    *paths, directories=directories, objectives=self.objectives
+                    *paths, directories=directories, objectives=self._objectives
                 )
 
         def judged(found: Sequence[Difference]) -> list[Difference]:
@@ -497,7 +490,8 @@ class ComparedReplay:
         )
 
     def _run(self, directory: Path) -> Replayed:
-        order = self.prepare(directory)
+        order = replace(self.prepare(directory), checkpoints=tuple(self.references))
+        self._objectives = [objective.name for objective in order.settings.objectives]
         return run_again(order, self.launchers, directory, self.tell, self.stopping)
 
     def _compared(
@@ -512,7 +506,7 @@ class ComparedReplay:
             reference,
             path,
             directories=(known or self.files, files),
-            objectives=self.objectives,
+            objectives=self._objectives,
             sides=self.sides,
         )
         names = {*tensor_entries(kept), *tensor_entries(read_manifest(path))}
@@ -520,5 +514,5 @@ class ComparedReplay:
 
     def _compare_epochs(self, stored: Epochs, replayed: Replayed) -> list[Difference]:
         return compare_epochs(
-            stored, replayed.metrics, objectives=self.objectives, sides=self.sides
+            stored, replayed.metrics, objectives=self._objectives, sides=self.sides
         )

@@ -89,9 +89,6 @@ def stop_signals(
         grace: Seconds after the first SIGTERM or SIGHUP after which the trials are killed without a
             second signal; None for no limit.
     """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
     requests, over = StopRequests(), threading.Event()
 
     def kill_after_grace(seconds: float) -> None:
@@ -131,9 +128,6 @@ def interrupting(message: str, *numbers: signal.Signals) -> Iterator[None]:
 
     ``{}`` in the message is replaced by the signal's name.
     """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
 
     def stop(number: int, frame: FrameType | None) -> None:
         del frame
@@ -147,7 +141,9 @@ def interrupting(message: str, *numbers: signal.Signals) -> Iterator[None]:
 def handled(
     numbers: tuple[signal.Signals, ...], handler: Callable[[int, FrameType | None], None]
 ) -> Iterator[None]:
-    """Context manager in which ``handler`` handles the signals ``numbers``."""
+    """Context manager in which ``handler`` handles the signals ``numbers``, if this is the main thread."""
+    if threading.current_thread() is not threading.main_thread():
+        numbers = ()
     before = {number: signal.signal(number, handler) for number in numbers}
     try:
         yield

@@ -6,13 +6,14 @@ from dataclasses import replace
 import pytest
 from scripted_trials import definition, row_of
 
-from sweeper.checks.verify import choose, where_to_kill
-from sweeper.checks.verify_findings import (
+from sweeper.checks.verify import (
     Compared,
     StudyVerification,
     TrialVerification,
     Unverified,
     VerifyFinding,
+    choose,
+    where_to_kill,
 )
 from sweeper.cli.main import main
 from sweeper.db.attempts import Ending

@@ -18,7 +18,7 @@ from sweeper.run.options import RunRequest, WorkerOptions
 from sweeper.run.protocol.messages import Answered, Judge
 from sweeper.run.stored_study import extend_study
 from sweeper.run.trial.run import _notice_first_length
-from sweeper.run.worker.messages import TrialSearch
+from sweeper.run.worker.slot import TrialSearch
 from sweeper.support.paths import RunPaths
 
 ROW = StudyRow("digits", {"epochs": 3}, "loss", "minimize", 4, None, 0)

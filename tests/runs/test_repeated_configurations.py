@@ -69,7 +69,7 @@ def _sweep(directory, settings, scripts, workers=1):
         window = search_window(settings)
         launcher = ScriptedLauncher(scripts)
         context = scripted_context(repository, directory, settings, launcher, window=window)
-        run_slots(lambda: serve_slot(context), workers)
+        run_slots(lambda: serve_slot(context), workers, context.stopping)
         if context.error is not None:
             raise context.error
         return repository.results(settings.name)

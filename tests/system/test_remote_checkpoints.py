@@ -13,7 +13,7 @@ from sweeper.checkpoint.format import MANIFEST_FILE, TENSORS_FILE
 from sweeper.checkpoint.reading import load_checkpoint
 from sweeper.checkpoint.remote_listing import listed_objects
 from sweeper.checkpoint.remote_objects import ObjectStore
-from sweeper.checks.verify_findings import kept_checkpoints_of
+from sweeper.checks.verify import kept_checkpoints_of
 from sweeper.db.database import Database
 from sweeper.db.repository import Repository
 from sweeper.spec.checkpointing import Keep

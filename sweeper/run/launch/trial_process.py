@@ -8,14 +8,16 @@ message means and when the process has to stop.
 from __future__ import annotations
 
 import contextlib
+import json
 import signal
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 import psutil
 
@@ -70,20 +72,43 @@ class ExitStatus:
         return self.code == -signal.SIGKILL
 
 
-class TrialProcess(Protocol):
-    """Interface of a running trial process, for its worker."""
+class TrialProcess:
+    """Running trial process, for its worker.
 
-    @property
-    def channel(self) -> Channel: ...
+    Args:
+        channel: The worker's end of the pipe.
+        reports: Pipe on which the fork server reports the exit code.
+    """
 
-    @property
-    def pid(self) -> int: ...
+    def __init__(self, channel: Channel, reports: Connection, pid: int) -> None:
+        self.channel = channel
+        self.pid = pid
+        self._reports = reports
+        self._process = running(pid)
+        self._status: ExitStatus | None = None
 
     def wait(self, timeout: float) -> ExitStatus | None:
         """Return its exit status, or None if it still runs after ``timeout`` seconds."""
+        if self._status is None and self._reports.poll(timeout):
+            ended = received_from(self._reports)
+            self._status = ExitStatus(None if ended is None else ended["code"])
+            self._reports.close()
+        return self._status
 
     def kill(self) -> None:
         """Kill it and all processes that it started."""
+        status = self.wait(0)
+        if status is None or status.code is None:
+            kill_tree(self._process)
+
+
+def received_from(connection: Connection) -> dict[str, Any] | None:
+    """Return what a fork server, or its worker, says next; None if it is dead."""
+    try:
+        said: dict[str, Any] = json.loads(connection.recv_bytes())
+    except (EOFError, OSError):
+        return None
+    return said
 
 
 class Launcher(Protocol):

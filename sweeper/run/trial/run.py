@@ -38,7 +38,6 @@ from sweeper.guard.owned import name_of
 from sweeper.inspection.measured import measured_names
 from sweeper.inspection.sorts import class_name
 from sweeper.records.results import EpochRecord
-from sweeper.replay.digests import shortened, validation_rows
 from sweeper.replay.lines import line_of
 from sweeper.replay.reports import Authored, StudyAuthors
 from sweeper.run.protocol.channel import Link
@@ -59,7 +58,7 @@ from sweeper.run.protocol.messages import (
     Surroundings,
     Warned,
 )
-from sweeper.run.trial.parts import make_plan, make_trial, seeds_of
+from sweeper.run.trial.parts import make_plan, make_trial, seeds_of, shortened, validation_rows
 from sweeper.spec.checkpointing import (
     BestSoFar,
     CheckpointEvery,
@@ -235,7 +234,10 @@ def _last_message(
     if loop.pruned:
         value = last_value(loop, settings)
         return Finished(end.step, value, digest, outcome="pruned", epochs=end.epoch)
-    (first, *further), value_of = final_values(loop, settings, warn)
+    values, value_of = _final_values(loop, settings, warn)
+    for objective, value in zip(settings.objectives, values, strict=True):
+        check_value(objective.name, value, settings.at, end.epoch)
+    first, *further = values
     return Finished(end.step, first, digest, further_values=tuple(further), value_of=value_of)
 
 
@@ -367,19 +369,6 @@ def _sweep_leftovers(
             warn(str(error))
 
 
-def final_values(
-    loop: TrainingLoop, settings: StudySettings, warn: Callable[[str], None]
-) -> tuple[tuple[float, ...], str | None]:
-    """Return the objectives of a complete trial, in order, and what they are of: see `TrialRecord.value_of`.
-
-    ``warn`` is called where the value is not of the delivered weights.
-    """
-    found, value_of = _final_values(loop, settings, warn)
-    for objective, value in zip(settings.objectives, found, strict=True):
-        check_value(objective.name, value, settings.at, loop.position.epoch)
-    return found, value_of
-
-
 def last_value(loop: TrainingLoop, settings: StudySettings) -> float:
     """Return the value of a trial that is pruned or pauses."""
     values = [value for _, value in _reported(loop, settings.objective)]
@@ -389,6 +378,10 @@ def last_value(loop: TrainingLoop, settings: StudySettings) -> float:
 def _final_values(
     loop: TrainingLoop, settings: StudySettings, warn: Callable[[str], None]
 ) -> tuple[tuple[float, ...], str | None]:
+    """Return the objectives of a complete trial, in order, and what they are of: see `TrialRecord.value_of`.
+
+    ``warn`` is called where the value is not of the delivered weights.
+    """
     names = [each.name for each in settings.objectives]
     reported = [_reported(loop, name) for name in names]
     last, (end, _) = tuple(values[-1][1] for values in reported), reported[0][-1]
