@@ -28,12 +28,12 @@ from sweeper.db.repository import Repository, StudyRow, WorkerIdentity
 from sweeper.definition.definition import StudyDefinition
 from sweeper.records.results import EpochRecord
 from sweeper.run.protocol.messages import (
+    Answered,
     Assignment,
     EpochsEnded,
     Finished,
     Started,
     Suggest,
-    Suggested,
 )
 from sweeper.run.serving import run_slots
 from sweeper.run.worker.context import SlotContext, StudyAccess
@@ -124,7 +124,7 @@ def real() -> bool:
         loss = 0.0
         for name, space in (("rate", FloatRange(1e-5, 1e-1, log=True)), ("units", IntRange(8, 64))):
             answer = supervisor.handle(Suggest(name, space))
-            loss += float(answer.value or 0) if isinstance(answer, Suggested) else 0.0
+            loss += float(answer.value or 0) if isinstance(answer, Answered) else 0.0
         supervisor.handle(Started(0, 0, 10))
         time.sleep(lengths[assignment.number])
         supervisor.handle(EpochsEnded((EpochRecord(0, {"loss": loss}),), 10, 1.0))
@@ -159,7 +159,7 @@ def real() -> bool:
                 listener=lambda _event: None,
             )
             began = time.monotonic()
-            run_slots(lambda: serve_slot(context), WORKERS)
+            run_slots(lambda: serve_slot(context), WORKERS, context.stopping)
             if context.error is not None:
                 raise context.error
     wall = time.monotonic() - began

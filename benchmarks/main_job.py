@@ -79,7 +79,7 @@ class WarmProcess:
 def fresh_against_warm(directory: Path, epochs: int, rounds: int) -> list[Ratio]:
     from sweeper.run.launch.launchers import WarmServer
     from sweeper.run.launch.sources import target_source
-    from sweeper.run.protocol.messages import Suggest, Suggested
+    from sweeper.run.protocol.messages import Answered, Suggest
 
     directory.mkdir()
     numbers = iter(range(10_000))
@@ -96,7 +96,7 @@ def fresh_against_warm(directory: Path, epochs: int, rounds: int) -> list[Ratio]
             except EOFError:
                 break
             if isinstance(message, Suggest):
-                process.channel.send(Suggested(0.001))
+                process.channel.send(Answered(0.001))
         status = process.wait(10)
         assert status is not None
         assert status.code == 0

@@ -16,27 +16,20 @@ import keras
 from pydantic import TypeAdapter
 
 from sweeper.definition.loading import load_definition
-from sweeper.run.protocol.messages import Assignment, Judge, Judged, Message
+from sweeper.run.protocol.channel import Link
+from sweeper.run.protocol.messages import Answered, Assignment, Judge, Message, Suggest
 from sweeper.run.trial.devices import configure_tensorflow, import_tensorflow
 from sweeper.run.trial.run import run_trial
 
 
-class Deaf:
+class Deaf(Link):
     """A link whose worker always answers 0.001 and hears nothing."""
 
     def send(self, message: Message) -> None:
         del message
 
-    def suggest(self, name: str, distribution: object) -> float:
-        del name, distribution
-        return 0.001
-
-    def judge(self, question: Judge) -> Judged:
-        del question
-        return Judged(False)
-
-    def hold(self, step: int) -> None:
-        """Go on at once."""
+    def ask(self, question: Suggest | Judge) -> Answered:
+        return Answered(0.001 if isinstance(question, Suggest) else False)
 
     def stop_requested(self) -> bool:
         return False

@@ -41,7 +41,7 @@ from sweeper.replay.reports import (
     StudyAuthors,
     ranked,
 )
-from sweeper.run.launch.launchers import Loaded, WarmServer, choose_launcher
+from sweeper.run.launch.launchers import Loaded, WarmServer
 from sweeper.run.launch.sources import load_source, target_source
 from sweeper.run.launch.trial_process import Launcher
 from sweeper.run.protocol.messages import Failed, Finished
@@ -113,15 +113,13 @@ def check_study(
         settings = loaded.settings
         if settings.sampler == "grid":
             check_grid(settings.grid, settings.trials // settings.repeats)
-        launchers = [
-            held.enter_context(contextlib.closing(choose_launcher(server, loaded, "auto")))
-            for server in servers
-        ]
+        for server in servers:
+            server.choose_isolation(loaded, "auto")
         file = Path(split_target(target)[0]).resolve()
         check = _Check(
             loaded,
             search_spec(settings, load_source(source) if needs_definition(settings) else None),
-            launchers,
+            servers,
             str(file) if file.is_file() else "",
             directory,
             tell,
@@ -269,7 +267,7 @@ class _Check:
 
         def prepare(_directory: Path) -> ReplayOrder:
             self._set_aside()
-            return replace(self._order(0), checkpoints=tuple(trained.checkpoints), kill=kill)
+            return replace(self._order(0), kill=kill)
 
         replay = ComparedReplay(
             prepare=prepare,
@@ -278,7 +276,6 @@ class _Check:
             files=trained.directory,
             launchers=self.launchers[::-1],
             stopping=self.stopping,
-            objectives=[objective.name for objective in self.settings.objectives],
             epochs=trained.metrics,
         )
         try:

@@ -6,54 +6,607 @@ the cause: a second one shows whether it repeats and which values are measured, 
 if the first was.
 
 Compared are parameters, epochs, kept checkpoints, end model, values and digest. A difference is an error if
-exactness is promised; a damaged file always is.
+exactness is promised; a damaged file always is, and is not renamed, which a resuming trial would do. The model
+at the end is in no checkpoint if `EarlyStopping` restored weights or averages replaced them, so it is compared
+separately.
 """
 
 from __future__ import annotations
 
 import functools
+import json
 import random
+import re
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from sweeper.checks.verify_findings import (
-    Compared,
-    ReplayRun,
-    StoredCheckpoint,
-    StudyVerification,
-    TrialVerification,
-    Unverified,
-    VerifyFinding,
-    compare_end_models,
-    findings_of,
-    kept_checkpoints_of,
+from sweeper.checkpoint.end import find_end, same_as
+from sweeper.checkpoint.format import (
+    MANIFEST_FILE,
+    STATE_FILE,
+    TENSORS_FILE,
+    LoadedCheckpoint,
+    Manifest,
+    decode_values,
 )
+from sweeper.checkpoint.identity import CheckpointName
+from sweeper.checkpoint.reading import list_checkpoints, load_checkpoint, read_file, read_manifest
 from sweeper.db.database import Database
 from sweeper.db.repository import Repository
 from sweeper.definition.definition import StudySettings
-from sweeper.errors import MixedStudyError, SweeperError
+from sweeper.errors import CheckpointError, MixedStudyError, SweeperError
+from sweeper.records.code import CodeGroup
 from sweeper.records.events import ChecksOpened, Event, Listener, Notice, TrialVerified
-from sweeper.records.results import TrialRecord, none_complete
+from sweeper.records.exactness import VerificationMode, VerificationVerdict
+from sweeper.records.printing import JsonRecord, counted, json_fields
+from sweeper.records.results import CheckpointRecord, TrialRecord, none_complete
+from sweeper.replay.comparison import (
+    VARIABLES,
+    Difference,
+    compare_model,
+    epoch_path,
+    errors,
+    variable_names,
+)
+from sweeper.replay.reports import Level
 from sweeper.run.launch.launchers import open_launcher
 from sweeper.run.launch.sources import recall_source
 from sweeper.run.launch.trial_process import Launcher
 from sweeper.run.options import WorkerOptions
+from sweeper.run.protocol.messages import Failed, Finished
 from sweeper.run.replays import (
     Answers,
+    ComparedCheckpoint,
     ComparedReplay,
     Kill,
     ReplayComparison,
+    Replayed,
     ReplayOrder,
 )
 from sweeper.run.signals import interrupting
 from sweeper.run.stored_study import begun_before_a_change, unchanged_settings
+from sweeper.run.worker.checkpoints import listed_checkpoints, present_path
 from sweeper.support.calling import run_side_by_side
-from sweeper.support.paths import RunPaths, scratch_directory
+from sweeper.support.paths import (
+    Location,
+    RemotePath,
+    RunPaths,
+    end_model_beside,
+    scratch_directory,
+)
 from sweeper.train.fingerprint import differences
+
+_SHOWN_EPOCHS = 3
+_SHOWN_VALUES = 3
+_TENSOR = re.compile(r"tensor '([^']+)'")
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyFinding(JsonRecord):
+    """A difference, or a limit of the verification.
+
+    Attributes:
+        level: ``"error"``: a promise does not hold. ``"warning"`` and ``"note"`` do not affect the
+            verdict.
+        what: Its subject, as one word for programs: ``"parameter"``, ``"replay"``, ``"file"``, ``"files"``,
+            ``"metric"``, ``"tensor"``, ``"state"``, ``"checkpoint"``, ``"value"``, ``"digest"``, ``"promise"``.
+        message: A sentence with the names that the user wrote, and both values.
+        epoch: The epoch concerned, from 0.
+        step: Step of the checkpoint concerned.
+        file: The file concerned.
+        variable: The parameter, metric, variable or tensor concerned.
+        stored: Value in the database or the kept checkpoint.
+        replayed: Value in the replay; None if that was not compared.
+        by_replay: Whether only the replay contradicts the stored data. Otherwise the stored data
+            contradict themselves, which no difference of environments explains.
+    """
+
+    level: Level
+    what: str
+    message: str
+    epoch: int | None = None
+    step: int | None = None
+    file: str | None = None
+    variable: str | None = None
+    stored: Any = None
+    replayed: Any = None
+    by_replay: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayRun(JsonRecord):
+    """Record of a trial's replay.
+
+    Attributes:
+        steps: Optimizer steps at its end.
+        starts: The step at which each of its processes began.
+        killed_at: The step at which the first process was to be killed; None without a kill.
+        seed: Seed of that step.
+    """
+
+    isolation: str
+    seconds: float
+    steps: int | None
+    starts: tuple[int, ...]
+    killed_at: int | None = None
+    seed: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Compared(JsonRecord):
+    """Numbers of compared items."""
+
+    epochs: int = 0
+    metrics: int = 0
+    checkpoints: int = 0
+    tensors: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class TrialVerification:
+    """One trial's verification.
+
+    Attributes:
+        findings: In order of importance; causes precede their effects.
+        explanations: Differences between the environments of the trial and the replay.
+        promised: Whether the study has deterministic kernels.
+    """
+
+    study: str
+    number: int
+    mode: VerificationMode
+    findings: tuple[VerifyFinding, ...]
+    explanations: tuple[str, ...]
+    compared: Compared
+    replay: ReplayRun | None
+    promised: bool = True
+
+    @property
+    def verdict(self) -> VerificationVerdict:
+        if any(finding.level == "error" for finding in self.findings):
+            return "differs"
+        return "holds" if self.promised else "unpromised"
+
+    @property
+    def epoch(self) -> int | None:
+        """Return the first epoch that differs."""
+        return min((f.epoch for f in self._differing if f.epoch is not None), default=None)
+
+    @property
+    def step(self) -> int | None:
+        """Return the step of the first checkpoint that differs or is damaged."""
+        return min((f.step for f in self._differing if f.step is not None), default=None)
+
+    @property
+    def variable(self) -> str | None:
+        """Return the first variable that differs in that checkpoint."""
+        step = self.step
+        named = [f for f in self._differing if f.variable and f.what in ("tensor", "file")]
+        return next((f.variable for f in named if f.step == step), None)
+
+    @property
+    def message(self) -> str:
+        """Return the verdict in a sentence."""
+        if self._differing:
+            more = len(self._differing) - 1
+            also = f" (and {more} more)" if more else ""
+            return f"{self._differing[0].message}{also}"
+        compared = ((self.compared.epochs, "epoch"), (self.compared.checkpoints, "checkpoint"))
+        shown = ", ".join(counted(count, noun) for count, noun in compared if count)
+        how = f"final digest, value, {shown} equal" if shown else "final digest and value equal"
+        if self.replay is not None and len(self.replay.starts) > 1:
+            last = self.replay.starts[-1]
+            how += f", killed at step {self.replay.killed_at} and resumed at step {last}"
+        if not self.promised:
+            shared = next((f.message for f in self.findings if f.what == "files"), None)
+            how += f"; {shared or 'exactness is not promised (deterministic=False)'}"
+        return how
+
+    @property
+    def unexplained(self) -> bool:
+        """Return whether the replay differs without a known explanation."""
+        causes = any(finding.what == "parameter" for finding in self._differing)
+        replays = any(finding.by_replay for finding in self._differing)
+        return replays and not causes and not self.explanations
+
+    def to_json(self) -> dict[str, Any]:
+        verdict = json_fields(self, "study", "number", "mode", "verdict", "message")
+        differing = json_fields(self, "epoch", "step", "variable", "findings", "explanations")
+        return {**verdict, **differing, **json_fields(self, "compared", "replay", "promised")}
+
+    @property
+    def _differing(self) -> Sequence[VerifyFinding]:
+        return [finding for finding in self.findings if finding.level == "error"]
+
+
+@dataclass(frozen=True, slots=True)
+class Unverified(JsonRecord):
+    """A trial that ``--all`` skipped, and the reason."""
+
+    number: int
+    reason: str
+
+
+@dataclass(frozen=True)
+class StudyVerification:
+    """Result of one `sweeper verify`.
+
+    Attributes:
+        surroundings: Environment of the replays.
+        codes: The study's trials by their code, if it differs: then the study is mixed, and its
+            trials cannot be compared.
+    """
+
+    study: str
+    trials: tuple[TrialVerification, ...]
+    passed_over: tuple[Unverified, ...] = ()
+    surroundings: Mapping[str, Any] = field(default_factory=dict)
+    codes: tuple[CodeGroup, ...] = ()
+
+    @property
+    def holds(self) -> bool:
+        """Return whether no trial differs, and all ran under one definition and code."""
+        return not self.codes and all(trial.verdict != "differs" for trial in self.trials)
+
+    def to_json(self) -> dict[str, Any]:
+        shown = json_fields(self, "study", "holds", "trials", "passed_over", "surroundings")
+        return {**shown, **json_fields(self, "codes")} if self.codes else shown
+
+
+@dataclass(frozen=True)
+class StoredCheckpoint:
+    """One checkpoint of a finished trial.
+
+    Attributes:
+        recorded: The database's row; None for one that is only on disk.
+        path: Its directory; None if it is not on this machine.
+        manifest: Its manifest; None if that cannot be read.
+        damage: The finding on its damage, with the file and the variable; None if it verifies.
+        last_epoch: The last epoch with steps before it, from 0.
+    """
+
+    step: int
+    epoch: int
+    recorded: CheckpointRecord | None
+    path: Location | None = None
+    manifest: Manifest | None = None
+    damage: VerifyFinding | None = None
+    last_epoch: int = 0
+
+    def __str__(self) -> str:
+        return f"the checkpoint of step {self.step}"
+
+    @property
+    def whole(self) -> Location | None:
+        """Return its directory if it can be read."""
+        return self.path if self.damage is None else None
+
+
+def kept_checkpoints_of(trial: TrialRecord, paths: RunPaths) -> tuple[StoredCheckpoint, ...]:
+    """Return every checkpoint of ``trial`` in the database or on this disk, read and verified.
+
+    They are in order of their steps; of several at one step, each attempt's is included.
+    Checkpoints in an object store are those in the database.
+    """
+    found: dict[Location, CheckpointRecord | None] = dict.fromkeys(listed_checkpoints(trial, paths))
+    missing: list[StoredCheckpoint] = []
+    for record in trial.checkpoints:
+        path = present_path(record, trial.number, paths)
+        if path is None:
+            missing.append(StoredCheckpoint(record.step, record.epoch, record))
+        else:
+            found[path] = record
+    kept = [_read(record, path) for path, record in found.items()]
+    return tuple(sorted([*kept, *missing], key=lambda k: (k.step, k.epoch, str(k.path))))
+
+
+def _read(record: CheckpointRecord | None, path: Location) -> StoredCheckpoint:
+    try:
+        loaded = load_checkpoint(path)
+    except CheckpointError as error:
+        lost = isinstance(path, RemotePath) and isinstance(error.__cause__, FileNotFoundError)
+        if lost and record is not None:
+            return StoredCheckpoint(record.step, record.epoch, record)
+        return _damaged(record, path, str(error))
+    between_epochs = loaded.state["position"]["step_in_epoch"] == 0
+    last_epoch = max(0, loaded.epoch - 1) if between_epochs else loaded.epoch
+    return StoredCheckpoint(
+        loaded.step, loaded.epoch, record, path, read_manifest(path), last_epoch=last_epoch
+    )
+
+
+def _damaged(record: CheckpointRecord | None, path: Location, damage: str) -> StoredCheckpoint:
+    manifest, names = None, {}
+    # What is damaged may be just that; what could be read of it is enough.
+    with suppress(ValueError, AttributeError, TypeError, CheckpointError):
+        manifest = read_manifest(path)
+        names = variable_names(decode_values(read_file(path, STATE_FILE)))
+    at = manifest or record or CheckpointName.parse(path.name)
+    step = 0 if at is None else at.step
+    files = (str(path / name) for name in (TENSORS_FILE, STATE_FILE, MANIFEST_FILE))
+    tensor = _TENSOR.search(damage)
+    variable = None if tensor is None else names.get(tensor[1], tensor[1])
+    finding = VerifyFinding(
+        "error",
+        "file",
+        damage if variable is None else f"{damage} ({variable})",
+        step=step,
+        file=next((file for file in files if file in damage), str(path)),
+        variable=variable,
+    )
+    return StoredCheckpoint(step, getattr(at, "epoch", 0), record, path, manifest, finding)
+
+
+class _Findings:
+    """List of findings on one trial; what the replay contradicts is an error if exactness is promised."""
+
+    def __init__(self, settings: StudySettings) -> None:
+        self.found: list[VerifyFinding] = []
+        self._level: Level = "error" if settings.deterministic else "warning"
+
+    def replay_differs(self, what: str, message: str, *, excused: bool = False, **at: Any) -> None:
+        """Add a finding that only the replay shows."""
+        level: Level = "note" if excused else self._level
+        self.found.append(VerifyFinding(level, what, message, by_replay=True, **at))
+
+    def contradiction(self, what: str, message: str, **at: Any) -> None:
+        """Add an error that the stored data show alone."""
+        self.found.append(VerifyFinding("error", what, message, **at))
+
+    def note(self, what: str, message: str, step: int | None = None) -> None:
+        self.found.append(VerifyFinding("note", what, message, step=step))
+
+
+def findings_of(
+    record: TrialRecord,
+    kept: Sequence[StoredCheckpoint],
+    comparison: ReplayComparison,
+    settings: StudySettings,
+) -> list[VerifyFinding]:
+    """Return all differences between a finished trial and its replay; causes precede their effects."""
+    findings, end = _Findings(settings), comparison.replayed.end
+    _ending(findings, record, comparison.replayed)
+    findings.found += [each.damage for each in kept if each.damage is not None]
+    reported = _metrics(findings, record, comparison)
+    _digests(findings, kept)
+    by_position = {(each.step, each.epoch): each for each in kept}
+    for position, seen in comparison.checkpoints.items():
+        _checkpoint(findings, by_position[position], seen, reported=reported)
+    _own_digest(findings, record, kept)
+    if isinstance(end, Finished):
+        names = [objective.name for objective in settings.objectives]
+        _results(findings, record, end, names, max(comparison.replayed.epochs, default=None))
+    if comparison.repeats is False:
+        findings.note("replay", "a second replay differs from both: the trial is nondeterministic")
+    for each in kept:
+        if each.path is None and each.recorded is not None:
+            where = f"{each} is not on this machine ({each.recorded.path})"
+            findings.note("file", f"{where}; only its digest is compared", each.step)
+        if (each.step, each.epoch) not in comparison.checkpoints:
+            message = f"{each} is not compared, because the replay has no checkpoint there"
+            findings.note("checkpoint", message, each.step)
+    return findings.found
+
+
+def _ending(findings: _Findings, record: TrialRecord, replayed: Replayed) -> None:
+    """Find parameters that the replay and the trial do not share, or the failure of the replay."""
+    for misfit in replayed.misfits:
+        findings.replay_differs("parameter", misfit)
+    if replayed.misfits:
+        return
+    if isinstance(replayed.end, Failed):
+        first = max(replayed.epochs, default=-1) + 1
+        when = f"after epoch {first}" if first else "before its first epoch ended"
+        message = f"the trial is {record.state}, but its replay failed {when}: {replayed.end.error}"
+        findings.replay_differs("replay", message, epoch=first)
+        return
+    for name, value in record.params.items():
+        if name not in replayed.asked:
+            message = f"the trial has parameter {name!r}, but its replay does not suggest it"
+            findings.replay_differs("parameter", message, variable=name, stored=value)
+
+
+def _metrics(findings: _Findings, record: TrialRecord, comparison: ReplayComparison) -> bool:
+    """Find metrics that differ: those of the first epochs, and how many more there are; return whether any does."""
+    replayed = comparison.replayed
+    excused = {each.path for each in comparison.epochs if each.level == "note"}
+    stored = {each.epoch: each.metrics for each in record.epochs}
+    again = replayed.metrics
+    if isinstance(replayed.end, Failed):
+        stored = {epoch: metrics for epoch, metrics in stored.items() if epoch in again}
+    differing: dict[int, list[str]] = {}
+    for epoch in sorted({*stored, *again}):
+        ours, theirs = stored.get(epoch, {}), again.get(epoch, {})
+        names = dict.fromkeys((*ours, *theirs))
+        if found := [n for n in names if not _equal(ours.get(n), theirs.get(n))]:
+            differing[epoch] = found
+    for epoch in [*differing][:_SHOWN_EPOCHS]:
+        for name in differing[epoch]:
+            was, now = (metrics.get(epoch, {}).get(name) for metrics in (stored, again))
+            values = f"{_shown(was)} in the database and {_shown(now)} in the replay"
+            message = f"epoch {epoch + 1}: {name} is {values}"
+            at: dict[str, Any] = {"epoch": epoch, "variable": name, "stored": was, "replayed": now}
+            is_excused = epoch_path(epoch, name) in excused
+            findings.replay_differs("metric", message, excused=is_excused, **at)
+    if len(differing) > _SHOWN_EPOCHS:
+        rest = len(differing) - _SHOWN_EPOCHS
+        last = max(differing) + 1
+        findings.note("metric", f"further epochs that differ: {rest}; the last is epoch {last}")
+    return bool(differing)
+
+
+def _digests(findings: _Findings, kept: Sequence[StoredCheckpoint]) -> None:
+    """Find checkpoints whose digests in the database and in the files differ."""
+    for each in kept:
+        if each.recorded is None or each.manifest is None:
+            continue
+        files, database = each.manifest.digest, each.recorded.digest
+        if files != database:
+            message = (
+                f"{each} has the digest {files} in {each.path}, but {database} in the database"
+            )
+            at = {"step": each.step, "file": str(each.path), "stored": database}
+            findings.contradiction("checkpoint", message, **at)
+
+
+def _checkpoint(
+    findings: _Findings, kept: StoredCheckpoint, seen: ComparedCheckpoint, *, reported: bool
+) -> None:
+    """Find the differences between a kept checkpoint and the replay's.
+
+    ``reported``: differing metrics are reported already, and each checkpoint has their history.
+    """
+    at: dict[str, Any] = {"epoch": kept.last_epoch, "step": kept.step}
+    file = None if kept.path is None else str(kept.path)
+    found = errors(seen.differences)
+    variables = [each for each in found if each.component in VARIABLES]
+    if variables:
+        message = f"{kept}: {_first(variables, seen.tensors)}"
+        findings.replay_differs("tensor", message, file=file, variable=variables[0].name, **at)
+    elif kept.whole is None and kept.recorded and kept.recorded.digest != seen.digest:
+        stored = kept.recorded.digest
+        missing = "not on this machine" if kept.path is None else "damaged"
+        message = (
+            f"{kept} has the digest {stored} in the database, but {seen.digest} in the replay; its "
+            f"files are {missing}, so no variable can be named"
+        )
+        findings.replay_differs("checkpoint", message, stored=stored, replayed=seen.digest, **at)
+    rest = [
+        each
+        for each in found
+        if each not in variables
+        and not (reported and each.path.startswith(("history", "position/logs")))
+    ]
+    # What callbacks keep follows the weights: where those differ, they are the cause.
+    follows = [each for each in rest if variables and each.excusable]
+    states = [each for each in rest if each not in follows]
+    for each in states[:_SHOWN_VALUES]:
+        findings.replay_differs("state", f"{kept}: {each}", file=file, variable=each.name, **at)
+    if len(states) > _SHOWN_VALUES:
+        more = len(states) - _SHOWN_VALUES
+        findings.note("state", f"{kept}: {more} more values differ", kept.step)
+    measured = [each for each in seen.differences if each.level == "note"]
+    for names, why in ((follows, "as the weights do"), (measured, "on which no result depends")):
+        if names:
+            shown = ", ".join(each.name for each in names[:_SHOWN_VALUES])
+            findings.note("state", f"{kept}: {shown} differ, {why}", kept.step)
+
+
+def _own_digest(findings: _Findings, record: TrialRecord, kept: Sequence[StoredCheckpoint]) -> None:
+    """Find out whether the trial's digest is that of the checkpoint at its end."""
+    ended = max((attempt.end_step or 0 for attempt in record.attempts), default=0)
+    last = next((each.recorded for each in reversed(kept) if each.recorded is not None), None)
+    if last is not None and last.step == ended and record.digest not in (None, last.digest):
+        message = (
+            f"the trial's digest is {record.digest}, but that of its last checkpoint, at step "
+            f"{last.step}, is {last.digest}"
+        )
+        findings.contradiction("digest", message, step=last.step, stored=record.digest)
+
+
+def _results(
+    findings: _Findings,
+    record: TrialRecord,
+    end: Finished,
+    objectives: Sequence[str],
+    epoch: int | None,
+) -> None:
+    """Find objectives and a final digest that differ, after the replay's last epoch."""
+    replayed = dict(zip(objectives, (end.value, *end.further_values), strict=False))
+    stored: Mapping[str, float | None] = record.values or {objectives[0]: record.value}
+    for name in objectives:
+        was, now, subject = stored.get(name), replayed.get(name), f"value ({name})"
+        if not _equal(was, now):
+            message = f"the trial's {subject} is {_shown(was)}, but the replay's is {_shown(now)}"
+            at: dict[str, Any] = {"variable": subject, "stored": was, "replayed": now}
+            findings.replay_differs("value", message, epoch=epoch, **at)
+    if record.digest not in (None, end.digest):
+        message = f"the final digest is {record.digest}, but the replay's is {end.digest}"
+        at = {"stored": record.digest, "replayed": end.digest}
+        findings.replay_differs("digest", message, epoch=epoch, **at)
+
+
+def compare_end_models(
+    record: TrialRecord,
+    kept: Sequence[StoredCheckpoint],
+    replayed: Replayed,
+    settings: StudySettings,
+    *,
+    paths: RunPaths,
+    replay: RunPaths,
+) -> list[VerifyFinding]:
+    """Return the differences between the models at the end of a trial and its replay.
+
+    ``paths`` and ``replay`` are the directories of the two; a replay that did not reach its end is not compared.
+    """
+    findings = _Findings(settings)
+    if not isinstance(replayed.end, Finished) or replayed.end.outcome != "complete":
+        return []
+    own = [each.path for each in kept if each.path is not None]
+    locations = [paths.end_model(record.number), *map(end_model_beside, reversed(own))]
+    try:
+        end = find_end(dict.fromkeys(locations))
+    except CheckpointError as error:
+        findings.contradiction("file", str(error), file=str(locations[0]))
+        return findings.found
+    if end is None:
+        message = "the trial has no stored model at the end, so that was not compared"
+        findings.note("checkpoint", message)
+        return findings.found
+    ours = _with_variables(end, [each.whole for each in kept if each.whole is not None])
+    if ours is None:
+        # What became of that checkpoint is a finding of its own.
+        return []
+    last = replay.checkpoints(record.number, replayed.processes)
+    again = find_end([replay.end_model(record.number)])
+    theirs = again and _with_variables(again, list_checkpoints(last))
+    if theirs is None:
+        findings.replay_differs("tensor", "the replay has no model at the end", step=end.step)
+        return findings.found
+    sides = ("in the kept model", "in the replay's")
+    if found := compare_model(ours.tensors, theirs.tensors, ours.state, sides):
+        tensors = sum(name.startswith("model/") for name in {*ours.tensors, *theirs.tensors})
+        message = f"the model at the end: {_first(found, tensors)}"
+        epoch = max(0, ours.epoch - 1)
+        at: dict[str, Any] = {"epoch": epoch, "step": ours.step, "file": str(end.path)}
+        findings.replay_differs("tensor", message, variable=found[0].name, **at)
+    return findings.found
+
+
+def _with_variables(
+    end: LoadedCheckpoint, checkpoints: Iterable[Location]
+) -> LoadedCheckpoint | None:
+    """Return an end model, or the checkpoint that it names; None if that is not among ``checkpoints``."""
+    same = same_as(end)
+    if same is None:
+        return end
+    for path in checkpoints:
+        if path.name == same["name"] and read_manifest(path).digest == same["digest"]:
+            return load_checkpoint(path)
+    return None
+
+
+def _first(found: Sequence[Difference], tensors: int) -> str:
+    """Return a phrase with the first of ``found``, and how many of ``tensors`` differ."""
+    how = found[0].how.removeprefix("differs ")
+    return (
+        f"{found[0].name} is the first that differs ({how}); {len(found)} of {tensors} tensors do"
+    )
+
+
+def _equal(one: float | None, other: float | None) -> bool:
+    """Return whether two metrics have the same bits; NaN equals NaN, and None equals None."""
+    return json.dumps(one) == json.dumps(other)
+
+
+def _shown(value: float | None) -> str:
+    return "missing" if value is None else repr(value)
+
 
 STOPPED = "the verification was stopped; verdicts until then are stored"
 
@@ -313,7 +866,6 @@ class _Verifier:
             settings=replace(self.settings, epochs=record.length or self.settings.epochs),
             number=record.number,
             answer=Answers(record.params, record.distributions),
-            checkpoints=tuple(dict.fromkeys((each.step, each.epoch) for each in kept)),
             prune_after=pruned_after,
             kill=kill,
             when_stopped=STOPPED,
@@ -326,7 +878,6 @@ class _Verifier:
                 files=str(self._paths.trial_files(record.number)),
                 launchers=[self.launcher],
                 stopping=self.stopping,
-                objectives=[objective.name for objective in self.settings.objectives],
                 epochs={each.epoch: each.metrics for each in record.epochs},
                 sides=("in the kept checkpoint", "in the replay"),
                 tell=self.tell,

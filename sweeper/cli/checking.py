@@ -24,7 +24,7 @@ from sweeper.cli.output import json_text, print_csv, print_json, print_table, sa
 from sweeper.errors import Interrupted, SweeperError, UsageError
 
 if TYPE_CHECKING:
-    from sweeper.checks.verify_findings import StudyVerification, TrialVerification
+    from sweeper.checks.verify import StudyVerification, TrialVerification
 
 DOES_NOT_HOLD = 4
 """Exit code if a promise does not hold."""

@@ -99,7 +99,7 @@ def compare_checkpoints(
         CheckpointError: One cannot be read.
     """
     ours, theirs = (decode_values(read_file(each, STATE_FILE)) for each in (first, second))
-    comparison = _Comparison(ours, tuple(objectives), sides)
+    comparison = _Comparison(ours, objectives, sides)
     moved = relocated(theirs, directories[1], directories[0])
     return ranked([*comparison.tensors(first, second), *comparison.values(ours, moved)])
 
@@ -133,7 +133,7 @@ def compare_epochs(
         {"history": {"epochs": {epoch: {1: dict(each[epoch])} for epoch in both}}}
         for each in (ours, theirs)
     )
-    return ranked(_Comparison({}, tuple(objectives), sides).values(*histories))
+    return ranked(_Comparison({}, objectives, sides).values(*histories))
 
 
 def epoch_path(epoch: int, metric: str) -> str:
@@ -166,14 +166,14 @@ def _is_excusable(path: Sequence[str | int], objectives: Sequence[str]) -> bool:
     return measured or not (component in _EXACT or component.endswith("_random"))
 
 
+@dataclass
 class _Comparison:
-    def __init__(
-        self, state: Mapping[str, Any], objectives: tuple[str, ...], sides: tuple[str, str]
-    ) -> None:
-        self._state = state
-        self._names = variable_names(state)
-        self._objectives = objectives
-        self._sides = sides
+    state: Mapping[str, Any]
+    objectives: Sequence[str]
+    sides: tuple[str, str]
+
+    def __post_init__(self) -> None:
+        self._names = variable_names(self.state)
 
     def tensors(self, first: Location, second: Location) -> Iterator[Difference]:
         ours, theirs = tensor_entries(read_manifest(first)), tensor_entries(read_manifest(second))
@@ -189,7 +189,7 @@ class _Comparison:
     def tensor(self, name: str, one: Array | None, other: Array | None) -> Difference:
         """Return the difference between two tensors of one name, one of which may be missing."""
         if one is None or other is None:
-            return self._differs(name, f"only {self._sides[one is None]}")
+            return self._differs(name, f"only {self.sides[one is None]}")
         if (one.shape, one.dtype) != (other.shape, other.dtype):
             shapes = [f"{each.dtype.name}{list(each.shape)}" for each in (one, other)]
             return self._differs(name, self._both(*shapes))
@@ -218,9 +218,9 @@ class _Comparison:
                 yield Difference(
                     component=str(path[0]),
                     path="/".join(map(str, path)),
-                    name=_called(path, self._state),
+                    name=_called(path, self.state),
                     how=self._both(_short(a), _short(b)),
-                    excusable=_is_excusable(path, self._objectives),
+                    excusable=_is_excusable(path, self.objectives),
                 )
 
     def _left_out(self, ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> Iterator[Difference]:
@@ -253,14 +253,14 @@ class _Comparison:
         return Difference(
             component=str(path[0]),
             path=name,
-            name=shown or _called(path, self._state),
+            name=shown or _called(path, self.state),
             how=how,
-            excusable=_is_excusable(path, self._objectives),
+            excusable=_is_excusable(path, self.objectives),
             elements=elements,
         )
 
     def _both(self, one: str, other: str) -> str:
-        return f"{one} {self._sides[0]}, {other} {self._sides[1]}"
+        return f"{one} {self.sides[0]}, {other} {self.sides[1]}"
 
 
 def _content(tensor: Array | None) -> object:

@@ -73,7 +73,6 @@ class IntervalReplay:
 
     Args:
         start: The checkpoint to resume; None for the trial's beginning.
-        end: The checkpoint to compare.
         files: `Trial.directory` of the trial.
         devices: GPUs that are visible to the processes; None for all.
     """
@@ -111,7 +110,6 @@ class IntervalReplay:
                     files=str(self.files),
                     launchers=[self.launcher],
                     stopping=self.stopping,
-                    objectives=[objective.name for objective in self.settings.objectives],
                 ).run()
         except (CheckpointError, OSError) as error:
             msg = f"it could not be replayed: {error}"
@@ -127,7 +125,7 @@ class IntervalReplay:
 
     def _prepare(self, directory: Path) -> ReplayOrder:
         """Return the order of a replay below ``directory``, with a copy of the trial's own files there."""
-        trial, end = self.trial, (self.end.step, self.end.epoch)
+        trial = self.trial
         if self.start is not None and self.files.is_dir():
             size = sum(file.stat().st_size for file in self.files.rglob("*") if file.is_file())
             if size > _MOST_FILES:
@@ -146,9 +144,8 @@ class IntervalReplay:
             settings=replace(self.settings, epochs=trial.length or self.settings.epochs),
             number=trial.number,
             answer=Answers(trial.params, trial.distributions),
-            checkpoints=(end,),
             starts_from=None if self.start is None else self.start.path,
-            ends_at=end,
+            ends_at=(self.end.step, self.end.epoch),
             devices=self.devices,
         )
 
@@ -173,7 +170,6 @@ class Outcome:
     """Result of one interval's replays.
 
     Attributes:
-        replay: The interval.
         comparison: The replays, and what differs between the trial and the resumed one.
         other_end: How the replay ended before it reached the checkpoint, as the end of a sentence;
             None if it reached the checkpoint.

@@ -71,8 +71,6 @@ class RunRequest:
     Attributes:
         options: Options of the workers; ``slots`` is the number on all machines together.
         source: ``FILE[:NAME]`` or ``package.module[:NAME]``.
-        study: The name of a stored study to resume.
-        trials: A new total; None to keep the study's.
         engine: Where slots run: ``"local"``, ``"dask"`` or ``"ray"``.
         engine_address: Address of the cluster; None to start one here.
         accept_changes: Whether a changed definition replaces the stored one.

@@ -15,7 +15,7 @@ from sweeper.definition.definition import POLICY, StudyDefinition, StudySettings
 from sweeper.errors import DefinitionError, StorageError
 from sweeper.records.events import Event, Listener, Notice, Remark
 from sweeper.records.results import are
-from sweeper.run.launch.launchers import Loaded, WarmServer, choose_launcher
+from sweeper.run.launch.launchers import Loaded, WarmServer
 from sweeper.run.launch.server_process import hashes_differ
 from sweeper.run.launch.sources import (
     check_unchanged,
@@ -26,7 +26,7 @@ from sweeper.run.launch.sources import (
     target_source,
 )
 from sweeper.run.launch.trial_process import Launcher
-from sweeper.run.options import HostSpec, RunRequest
+from sweeper.run.options import HostSpec, RunRequest, WorkerOptions
 from sweeper.run.protocol.messages import StudySource
 from sweeper.run.trial.devices import import_tensorflow
 from sweeper.spec.repeating import CONFIRMING
@@ -34,8 +34,8 @@ from sweeper.support.tensorflow_start import look_for_gpus
 
 if TYPE_CHECKING:
     from sweeper.db.repository import Repository, StudyRow
+    from sweeper.run.worker.context import StudyAccess
     from sweeper.run.worker.inline import InlineTrials
-    from sweeper.search.spec import SamplerSpec
 
 _NOT_HERE = (
     "which is not on this machine; put the same file there, or name its path: sweeper worker "
@@ -61,13 +61,9 @@ class PreparedStudy:
     ``runner`` is the launcher of trial processes; for inline trials, a function that runs one here.
     """
 
-    settings: StudySettings
-    repository: Repository
+    study: StudyAccess
     runner: Launcher | InlineTrials
-    search: SamplerSpec
     source: StudySource
-    fingerprint: str
-    changes: int | None = None
 
     def close_runner(self) -> None:
         """Close the launcher, in a process without trials."""
@@ -76,7 +72,7 @@ class PreparedStudy:
 
     def slots(self, wanted: int, tell: Callable[[Event], None]) -> int:
         """Return the number of slots, at most the number that the search can use."""
-        window = None if self.search.window is None else self.settings.concurrency
+        window = None if self.study.search.window is None else self.study.settings.concurrency
         if callable(self.runner) and wanted > 1:
             tell(Notice(f"inline trials run one at a time, so 1 of {wanted} workers is used"))
             return 1
@@ -114,11 +110,8 @@ def prepare(request: RunRequest) -> Iterator[PreparedStudy]:
         repository = repository or _open_existing_database(options.storage, opened)
         # A request to stop that is made while the study is imported is meant for this run.
         began = None if repository is None else repository.now()
-        code = load_code(
-            source, server, request.definition, options.isolation, listener, opened=opened
-        )
-        from sweeper.run.confirming import as_requested
-        from sweeper.run.stored_study import check_length, extend_study, store_study
+        code = load_code(source, server, request.definition, options.isolation, listener)
+        from sweeper.run.stored_study import as_requested, check_length, extend_study, store_study
 
         loaded = as_requested(repository, code.loaded, request)
         _check_grid(loaded.settings, request.trials)
@@ -131,7 +124,7 @@ def prepare(request: RunRequest) -> Iterator[PreparedStudy]:
         extend_study(repository, stored.name, request)
         if began is not None:
             repository.clear_stop(stored.name, began)
-        yield _complete(repository, source, replace(code, loaded=loaded), stored)
+        yield _complete(repository, options, source, replace(code, loaded=loaded), stored)
 
 
 @contextmanager
@@ -144,13 +137,13 @@ def prepare_host(spec: HostSpec, listener: Listener) -> Iterator[PreparedStudy]:
         server = None
         if isolation != "inline":
             server = opened.enter_context(closing(WarmServer(source)))
-        code = load_code(source, server, None, isolation, listener, opened=opened)
+        code = load_code(source, server, None, isolation, listener)
         from sweeper.run.stored_study import as_stored, open_study
 
         loaded = as_stored(code.loaded, repository.study(spec.study))
         _check_grid(loaded.settings, None)
         stored = open_study(repository, loaded, spec.options)
-        yield _complete(repository, source, replace(code, loaded=loaded), stored)
+        yield _complete(repository, spec.options, source, replace(code, loaded=loaded), stored)
 
 
 def _source_to_resume(repository: Repository, study: str, request: RunRequest) -> StudySource:
@@ -164,9 +157,14 @@ def _source_to_resume(repository: Repository, study: str, request: RunRequest) -
 
 
 def _complete(
-    repository: Repository, source: StudySource, code: LoadedCode, stored: StudyRow
+    repository: Repository,
+    options: WorkerOptions,
+    source: StudySource,
+    code: LoadedCode,
+    stored: StudyRow,
 ) -> PreparedStudy:
     """Return the prepared study, with the settings that its file has now where they are no definition."""
+    from sweeper.run.worker.context import StudyAccess
     from sweeper.search.spec import needs_definition, search_spec
 
     loaded = code.loaded.settings
@@ -180,11 +178,15 @@ def _complete(
     definition = code.definition
     if definition is None and needs_definition(settings):
         definition = load_source(source)
-    search = search_spec(settings, definition, stored.window)
-    return PreparedStudy(
-        *(settings, repository, code.runner, search, source),
-        *(stored.fingerprint, stored.changes),
+    study = StudyAccess(
+        repository=repository,
+        settings=settings,
+        search=search_spec(settings, definition, stored.window),
+        paths=options.paths(settings.name),
+        fingerprint=stored.fingerprint,
+        changes=stored.changes,
     )
+    return PreparedStudy(study, code.runner, source)
 
 
 @dataclass(frozen=True)
@@ -213,8 +215,6 @@ def load_code(
     definition: StudyDefinition | None,
     isolation: str,
     listener: Listener,
-    *,
-    opened: ExitStack,
 ) -> LoadedCode:
     """Return the study's code, loaded by the server, or in this process for inline trials."""
     if server is not None:
@@ -224,11 +224,8 @@ def load_code(
         loaded = server.loaded()
         if definition is not None:
             _check_alike(loaded.settings, definition.settings(), source)
-        launcher = choose_launcher(
-            server, loaded, isolation, lambda said: listener(Notice(said)), "trial"
-        )
-        opened.callback(launcher.close)
-        if launcher is server and loaded.imported_by_trials:
+        server.choose_isolation(loaded, isolation, lambda said: listener(Notice(said)), "trial")
+        if server.isolation == "fork" and loaded.imported_by_trials:
             listener(
                 Remark(
                     "every trial imports the study in its own process, because "
@@ -236,7 +233,7 @@ def load_code(
                     "each trial"
                 )
             )
-        return LoadedCode(loaded, launcher, definition)
+        return LoadedCode(loaded, server, definition)
     import_tensorflow()
     look_for_gpus()
     if definition is None:

@@ -27,10 +27,8 @@ from sweeper.errors import ExecutionError, Interrupted
 from sweeper.records.events import (
     AttemptEnded,
     AttemptStarted,
-    EpochFinished,
     Event,
     Notice,
-    TrainingStarted,
 )
 from sweeper.records.results import EpochRecord, Outcome, Params
 from sweeper.replay.comparison import (
@@ -45,19 +43,20 @@ from sweeper.replay.reports import Lengths, StudyAuthors, ranked
 from sweeper.run.launch.trial_process import (
     ExitStatus,
     Launcher,
-    WithoutDatabase,
-    converse,
+    carry_out,
     progress_of,
 )
 from sweeper.run.protocol.messages import (
     Assignment,
     CheckpointCommitted,
     EpochsEnded,
+    Evaluated,
     Failed,
     FilesUsed,
     Finished,
-    Judge,
+    LastMessage,
     Message,
+    ModelExported,
     Preparing,
     Replay,
     ReplayBuilt,
@@ -70,15 +69,10 @@ from sweeper.run.protocol.messages import (
     assignment_of,
 )
 from sweeper.search.spaces import to_text
-from sweeper.spec.checkpointing import Every, describe_every
 from sweeper.spec.space import CategoricalChoice, Distribution
 from sweeper.support.paths import Location, RunPaths
 
 _LOG_LINES = 20
-_AT_NO_STEP = describe_every(Every(steps=1 << 40))
-"""Checkpoint interval of replays: only those of `Replay`, and the one at the end, are taken."""
-
-
 Position = tuple[int, int]
 """Step and finished epochs."""
 
@@ -155,7 +149,6 @@ class ReplayOrder:
         starts_from: The checkpoint to resume; None to start from the beginning.
         ends_at: Position of ``checkpoints`` at which the replay is ended; None to run to its end.
         devices: ``CUDA_VISIBLE_DEVICES`` of its processes; None to leave it unchanged.
-        short: Whether long epochs and validations are shortened.
     """
 
     settings: StudySettings
@@ -177,15 +170,11 @@ class Replayed:
 
     Attributes:
         directory: `Trial.directory` in its processes.
-        asked: The requested parameters.
         misfits: One sentence for each requested parameter that has no value.
         end: Its last message; None if it was ended at a checkpoint.
-        checkpoints: The ordered checkpoints that it took, by position.
         reached: The checkpoint at which it was ended; None if it did not reach it.
-        processes: Number of its processes.
         starts: Steps at which their trainings began.
         started_after: Seconds from the launch of the first one to its first step; None without one.
-        epoch_seconds: Seconds of each epoch that they ended.
         bytes: Size of the largest checkpoint.
         steps_per_epoch: Steps per epoch; 0 if unknown before the end of an epoch.
         files: Files that its last process used outside of its own directory, as `uses_to_json`.
@@ -241,21 +230,20 @@ def run_again(
     paths = RunPaths(directory, order.settings.name)
     replayed = Replayed(str(paths.trial_files(order.number)))
     for index in range(1 if order.kill is None else 2):
-        _Attempt(stopping, order.when_stopped, order, index + 1, directory, replayed, tell).run(
-            launchers[index % len(launchers)]
-        )
+        attempt = _Attempt(order, index + 1, paths, replayed, tell)
+        attempt.run(launchers[index % len(launchers)], stopping)
         if replayed.end is not None or replayed.reached is not None:
             break
     return replayed
 
 
 @dataclass
-class _Attempt(WithoutDatabase):
+class _Attempt:
     """One process of a replay."""
 
     order: ReplayOrder
     number: int
-    directory: Path
+    paths: RunPaths
     replayed: Replayed
     tell: Callable[[Event], None]
     _began: float = field(default_factory=time.monotonic)
@@ -265,26 +253,28 @@ class _Attempt(WithoutDatabase):
         """Return the kill of this process; None if it is not killed."""
         return self.order.kill if self.number == 1 else None
 
-    @property
-    def _paths(self) -> RunPaths:
-        return RunPaths(self.directory, self.order.settings.name)
+    def run(self, launcher: Launcher, stopping: threading.Event) -> None:
+        order, replayed = self.order, self.replayed
+        self.tell(AttemptStarted(order.number, self.number))
+        self.paths.attempt(order.number, self.number).mkdir(parents=True)
+        replayed.processes += 1
+        end = carry_out(
+            launcher,
+            self._assignment(),
+            self._answer,
+            self._receive,
+            stopping=stopping,
+            when_stopped=order.when_stopped,
+            prunes=lambda asked: bool(asked.values) and asked.values[-1][0] == order.prune_after,
+            is_enough=lambda: replayed.reached is not None,
+        )
+        replayed.seconds += time.monotonic() - self._began
+        if isinstance(end, Finished) and end.outcome == "paused":
+            # The decision of this rung has ended the trial that is replayed.
+            end = replace(end, outcome="pruned")
+        self._conclude(end)
 
-    def run(self, launcher: Launcher) -> None:
-        number = self.order.number
-        self.tell(AttemptStarted(number, self.number))
-        self._paths.attempt(number, self.number).mkdir(parents=True)
-        self.replayed.processes += 1
-        status = converse(launcher, self._assignment(), self)
-        self.replayed.seconds += time.monotonic() - self._began
-        self._conclude(status)
-
-    def is_enough(self) -> bool:
-        return self.replayed.reached is not None
-
-    def is_pruned(self, question: Judge) -> bool:
-        return bool(question.values) and question.values[-1][0] == self.order.prune_after
-
-    def value_of(self, question: Suggest) -> CategoricalChoice:
+    def _answer(self, question: Suggest) -> CategoricalChoice:
         replayed = self.replayed
         try:
             value = self.order.answer(question.name, question.distribution)
@@ -294,8 +284,15 @@ class _Attempt(WithoutDatabase):
         replayed.asked = {**replayed.asked, question.name: value}
         return value
 
-    def receive(self, message: Message) -> None:
-        replayed = self.replayed
+    def _receive(self, message: Message) -> None:
+        self._note(message)
+        order, asked = self.order, self.replayed.asked
+        event = progress_of(message, order.number, asked, order.settings.epochs)
+        if event is not None:
+            self.tell(event)
+
+    def _note(self, message: Message) -> None:
+        replayed, number = self.replayed, self.order.number
         match message:
             case Surroundings():
                 replayed.fingerprint = message.fingerprint
@@ -305,49 +302,21 @@ class _Attempt(WithoutDatabase):
                 replayed.authors, replayed.lengths = message.authors, message.lengths
                 # Those of the first process, which the others can only repeat.
                 replayed.weights = replayed.weights or message.weights
-            case Finished(outcome="paused"):
-                # The decision of this rung has ended the trial that is replayed.
-                replayed.end = replace(message, outcome="pruned")
-            case Finished() | StoppedHere() | Failed():
-                replayed.end = message
-            case _:
-                self._receive_progress(message)
-
-    def _receive_progress(self, message: Message) -> None:
-        replayed, number = self.replayed, self.order.number
-        match message:
             case Started():
                 replayed.starts.append(message.start_step)
-                if replayed.started_after is None:
-                    replayed.started_after = time.monotonic() - self._began
+                replayed.started_after = replayed.started_after or time.monotonic() - self._began
                 replayed.steps_per_epoch = message.steps_per_epoch
-                self.tell(
-                    TrainingStarted(
-                        number,
-                        dict(replayed.asked),
-                        self.order.settings.epochs,
-                        message.steps_per_epoch,
-                        message.start_step,
-                        message.start_epoch,
-                    )
-                )
-            case Preparing() | StepsReached():
-                self.tell(progress_of(message, number))
             case EpochsEnded():
                 replayed.epochs.update({record.epoch: record for record in message.epochs})
                 if message.seconds is not None:
                     replayed.epoch_seconds.append(message.seconds)
-                    last = message.epochs[-1]
-                    self.tell(
-                        EpochFinished(
-                            number, last.epoch, message.step, last.metrics, message.seconds
-                        )
-                    )
             case CheckpointCommitted():
                 self._committed(message)
             case Warned():
                 replayed.warnings[replayed.authors is not None].append(message.message)
                 self.tell(Notice(f"replay of trial {number}: {message.message}"))
+            case Preparing() | StepsReached():
+                pass
             case _:
                 msg = f"the replay of trial {number} sent {message!r}, which no trial sends"
                 raise ExecutionError(msg)
@@ -363,35 +332,37 @@ class _Attempt(WithoutDatabase):
         if position == self.order.ends_at:
             self.replayed.reached = committed
 
-    def _conclude(self, status: ExitStatus) -> None:
-        order, number, end = self.order, self.order.number, self.replayed.end
-        if isinstance(end, StoppedHere):
-            raise Interrupted(self.when_stopped)
-        reached, kill = self.replayed.reached is not None, self._kill if status.killed else None
+    def _conclude(self, end: LastMessage | Evaluated | ModelExported | ExitStatus) -> None:
+        order, number, reached = self.order, self.order.number, self.replayed.reached is not None
         outcome: Outcome = "complete"
-        error = None
-        if isinstance(end, Failed):
-            outcome, error = "failed", end.error
-        elif end is None and not reached:
-            outcome, error = "crashed", f"the replay's process {status.describe()}"
-            if kill is not None:
-                error = f"killed at step {kill.after}, as requested"
-        elif isinstance(end, Finished):
-            outcome = end.outcome
+        error, how, is_fault = None, "", False
+        match end:
+            case StoppedHere():
+                raise Interrupted(order.when_stopped)
+            case Finished():
+                outcome = end.outcome
+            case Failed():
+                outcome, error = "failed", end.error
+                is_fault = end.fault != "trial" and order.ends_at is None
+            case ExitStatus() if not reached:
+                outcome, how = "crashed", end.describe()
+                error, is_fault = f"the replay's process {how}", True
+                if end.killed and self._kill is not None:
+                    error, is_fault = f"killed at step {self._kill.after}, as requested", False
+        if isinstance(end, LastMessage):
+            self.replayed.end = end
         value = end.value if isinstance(end, Finished) else None
         self.tell(AttemptEnded(number, self.number, outcome, value, error))
-        if reached or (isinstance(end, Failed) and order.ends_at):
-            return
-        if (end is None and kill is None) or (isinstance(end, Failed) and end.fault != "trial"):
+        if is_fault and not reached:
             log = self._log()
             msg = (
                 f"trial {number} could not be run again to its end: {error}; fix that and verify "
                 f"again{chr(10) + log if log else ''}"
             )
-            raise ReplayDiedError(msg, status.describe(), self.replayed)
+            raise ReplayDiedError(msg, how, self.replayed)
 
     def _log(self) -> str:
-        path = self._paths.log(self.order.number, self.number)
+        path = self.paths.log(self.order.number, self.number)
         if not path.exists():
             return ""
         lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
@@ -399,11 +370,11 @@ class _Attempt(WithoutDatabase):
 
     def _assignment(self) -> Assignment:
         order, kill = self.order, self._kill
-        settings, pause_after = replace(order.settings, checkpoint_every=_AT_NO_STEP), None
+        settings, pause_after = order.settings, None
         if order.prune_after is not None and order.settings.budget is not None:
             # With a budget, a rung ended the trial, and not a pruner.
             pause_after = order.prune_after + 1
-        assignment = assignment_of(settings, self._paths, order.number, self.number)
+        assignment = assignment_of(settings, self.paths, order.number, self.number)
         return replace(
             assignment,
             known=() if order.starts_from is None else (str(order.starts_from),),
@@ -437,9 +408,7 @@ class ReplayComparison:
     """Result of a replay, and of a second one if something differed.
 
     Attributes:
-        again: The second replay; None if none was needed.
         checkpoints: The first replay's checkpoints, by position.
-        epochs: Differences between its metrics and the stored ones.
         repeats: Whether the second replay equals the first; None without a second.
     """
 
@@ -461,7 +430,7 @@ class ComparedReplay:
     """Trial or interval to replay and compare.
 
     Args:
-        prepare: Function that prepares a replay below a directory, and returns its order.
+        prepare: Function that prepares a replay below a directory, and returns its order, without checkpoints.
         directory: An empty directory. The first replay uses ``first`` in it, the second ``second``.
         references: Kept checkpoints by position; None for one that cannot be read.
         files: The trial's directory, for kept checkpoints that do not name it.
@@ -475,10 +444,10 @@ class ComparedReplay:
     files: str
     launchers: Sequence[Launcher]
     stopping: threading.Event
-    objectives: Sequence[str]
     epochs: Epochs = field(default_factory=dict)
     sides: tuple[str, str] = ("undisturbed", "resumed")
     tell: Callable[[Event], None] = lambda _: None
+    _objectives: Sequence[str] = ()
 
     @property
     def first(self) -> Path:
@@ -506,7 +475,7 @@ class ComparedReplay:
                 paths = (Path(each.checkpoints[position].path) for each in (replayed, again))
                 directories = (replayed.directory, again.directory)
                 anyway += compare_checkpoints(
-                    *paths, directories=directories, objectives=self.objectives
+                    *paths, directories=directories, objectives=self._objectives
                 )
 
         def judged(found: Sequence[Difference]) -> list[Difference]:
@@ -521,7 +490,8 @@ class ComparedReplay:
         )
 
     def _run(self, directory: Path) -> Replayed:
-        order = self.prepare(directory)
+        order = replace(self.prepare(directory), checkpoints=tuple(self.references))
+        self._objectives = [objective.name for objective in order.settings.objectives]
         return run_again(order, self.launchers, directory, self.tell, self.stopping)
 
     def _compared(
@@ -536,7 +506,7 @@ class ComparedReplay:
             reference,
             path,
             directories=(known or self.files, files),
-            objectives=self.objectives,
+            objectives=self._objectives,
             sides=self.sides,
         )
         names = {*tensor_entries(kept), *tensor_entries(read_manifest(path))}
@@ -544,5 +514,5 @@ class ComparedReplay:
 
     def _compare_epochs(self, stored: Epochs, replayed: Replayed) -> list[Difference]:
         return compare_epochs(
-            stored, replayed.metrics, objectives=self.objectives, sides=self.sides
+            stored, replayed.metrics, objectives=self._objectives, sides=self.sides
         )

@@ -37,4 +37,4 @@ def run_sweep(request: RunRequest) -> StudyResults:
             status = serve_slots(
                 prepared, options, request.listener, resume_command=request.resume_command
             )
-        return StudyResults(status, prepared.repository.trials(prepared.settings.name))
+        return StudyResults(status, prepared.study.repository.trials(prepared.study.settings.name))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from itertools import cycle
 
@@ -17,11 +16,11 @@ from sweeper.run.options import WorkerOptions
 from sweeper.run.prepared_study import PreparedStudy
 from sweeper.run.signals import stop_signals
 from sweeper.run.worker.checkpoints import locate
-from sweeper.run.worker.context import SlotContext, StudyAccess
+from sweeper.run.worker.context import SlotContext
 from sweeper.run.worker.gpus import SlotDevice, find_gpus, share_gpus
 from sweeper.run.worker.leases import WorkerRow
 from sweeper.run.worker.slot import serve_slot
-from sweeper.support.calling import wait_for_all
+from sweeper.support.calling import run_side_by_side
 from sweeper.support.shown import shown_url
 
 _COUNT_EVERY = 5.0
@@ -49,19 +48,12 @@ def serve_slots(
             here is checkpointed and can be resumed.
         SweeperError: Something other than a trial failed; with ``fail_fast``, also if a trial failed.
     """
-    settings, repository = prepared.settings, prepared.repository
+    settings, repository = prepared.study.settings, prepared.study.repository
     warning = refuse_inexact(repository, settings.name, accept=options.accept_inexact)
     devices = _slot_devices(options, listener)
     slots = prepared.slots(len(devices) or options.slots or 1, listener)
     context = SlotContext(
-        StudyAccess(
-            repository=repository,
-            settings=settings,
-            search=prepared.search,
-            paths=options.paths(settings.name),
-            fingerprint=prepared.fingerprint,
-            changes=prepared.changes,
-        ),
+        prepared.study,
         runner=prepared.runner,
         listener=listener,
         worker_row=WorkerRow(engine=engine, slots=slots, lease_seconds=options.lease_seconds),
@@ -86,7 +78,7 @@ def serve_slots(
         _time_limit(context, settings.study_time_limit),
         _counting(context),
     ):
-        run_slots(lambda: serve_slot(context, audit_trial), slots)
+        run_slots(lambda: serve_slot(context, audit_trial), slots, context.stopping)
     if context.error is not None:
         raise context.error
     # An audit on another machine may have stopped this worker.
@@ -114,28 +106,22 @@ def _slot_devices(options: WorkerOptions, listener: Listener) -> tuple[SlotDevic
     return devices[:wanted]
 
 
-def run_slots(slot: Callable[[], None], slots: int) -> None:
-    """Run ``slots`` copies of a function in threads, and return when all have returned.
+def run_slots(slot: Callable[[], None], slots: int, stopping: threading.Event) -> None:
+    """Run copies of a function, which each supervise a trial process, in threads; see `run_side_by_side`.
 
-    Each copy supervises a trial process, so threads are cheap. An error is raised only when all copies
-    have ended, because the caller then frees objects that they use. A single copy runs in the calling
-    thread, so that a debugger can follow it.
+    A single copy runs in the calling thread, so that a debugger can follow it.
     """
     if slots == 1:
         slot()
-        return
-    with ThreadPoolExecutor(slots, thread_name_prefix="sweeper-slot") as pool:
-        running = [pool.submit(slot) for _ in range(slots)]
-        wait_for_all(running)
-    for each in running:
-        each.result()
+    else:
+        run_side_by_side([slot] * slots, slots, stopping)
 
 
 def opened(prepared: PreparedStudy, storage: str, slots: int, resume_command: str) -> StudyOpened:
     """Return the first event of a run."""
-    settings = prepared.settings
+    settings = prepared.study.settings
     return StudyOpened(
-        status=prepared.repository.status(settings.name),
+        status=prepared.study.repository.status(settings.name),
         workers=slots,
         storage=shown_url(storage),
         resume_command=resume_command,

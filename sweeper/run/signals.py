@@ -7,7 +7,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from types import FrameType
 from typing import Literal
 
@@ -66,20 +66,10 @@ def release_signals() -> None:
     signal.pthread_sigmask(signal.SIG_UNBLOCK, signals_to_stop())
 
 
-@contextmanager
-def early_termination() -> Iterator[None]:
-    """Context manager in which SIGTERM and SIGHUP end the run like Ctrl-C, while no trial runs."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def stop(number: int, frame: FrameType | None) -> None:
-        del frame
-        msg = f"asked to stop ({signal.Signals(number).name}) while no trial was running"
-        raise Interrupted(msg)
-
-    with handled((signal.SIGTERM, *hangup()), stop):
-        yield
+def early_termination() -> AbstractContextManager[None]:
+    """Return a context manager in which SIGTERM and SIGHUP end the run like Ctrl-C, while no trial runs."""
+    message = "asked to stop ({}) while no trial was running"
+    return interrupting(message, signal.SIGTERM, *hangup())
 
 
 @contextmanager
@@ -99,9 +89,6 @@ def stop_signals(
         grace: Seconds after the first SIGTERM or SIGHUP after which the trials are killed without a
             second signal; None for no limit.
     """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
     requests, over = StopRequests(), threading.Event()
 
     def kill_after_grace(seconds: float) -> None:
@@ -136,17 +123,17 @@ def stop_signals(
 
 
 @contextmanager
-def interrupting(message: str) -> Iterator[None]:
-    """Context manager in which SIGINT and SIGTERM raise `Interrupted` in the main thread."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
+def interrupting(message: str, *numbers: signal.Signals) -> Iterator[None]:
+    """Context manager in which signals raise `Interrupted` in the main thread: by default SIGINT and SIGTERM.
+
+    ``{}`` in the message is replaced by the signal's name.
+    """
 
     def stop(number: int, frame: FrameType | None) -> None:
-        del number, frame
-        raise Interrupted(message)
+        del frame
+        raise Interrupted(message.format(signal.Signals(number).name))
 
-    with handled((signal.SIGINT, signal.SIGTERM), stop):
+    with handled(numbers or (signal.SIGINT, signal.SIGTERM), stop):
         yield
 
 
@@ -154,7 +141,9 @@ def interrupting(message: str) -> Iterator[None]:
 def handled(
     numbers: tuple[signal.Signals, ...], handler: Callable[[int, FrameType | None], None]
 ) -> Iterator[None]:
-    """Context manager in which ``handler`` handles the signals ``numbers``."""
+    """Context manager in which ``handler`` handles the signals ``numbers``, if this is the main thread."""
+    if threading.current_thread() is not threading.main_thread():
+        numbers = ()
     before = {number: signal.signal(number, handler) for number in numbers}
     try:
         yield

@@ -8,7 +8,8 @@ from corpus import forget_modules
 from scripted_trials import assignment_in
 
 from sweeper.definition.loading import load_definition
-from sweeper.run.protocol.messages import Failed, Judged, Message, Replay
+from sweeper.run.protocol.channel import Link
+from sweeper.run.protocol.messages import Answered, Failed, Judge, Message, Replay
 from sweeper.run.trial.link import failure_of
 from sweeper.run.trial.run import run_trial
 from sweeper.spec.space import Categorical
@@ -29,7 +30,7 @@ UNVALIDATED = "return Data(train=(x, y), batch_size=8)"
 
 
 @dataclass
-class Answering:
+class Answering(Link):
     """A trial's link whose worker gives the first choice or the lowest number, and keeps what it is sent."""
 
     messages: list[Message] = field(default_factory=list)
@@ -37,13 +38,11 @@ class Answering:
     def send(self, message):
         self.messages.append(message)
 
-    def suggest(self, name, distribution):
-        if isinstance(distribution, Categorical):
-            return distribution.choices[0]
-        return distribution.low
-
-    def judge(self, question):
-        return Judged(False)
+    def ask(self, question):
+        if isinstance(question, Judge):
+            return Answered(False)
+        asked = question.distribution
+        return Answered(asked.choices[0] if isinstance(asked, Categorical) else asked.low)
 
     def stop_requested(self):
         return False

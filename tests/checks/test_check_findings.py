@@ -268,7 +268,7 @@ def short(samples, epochs, **options):
     import numpy as np
 
     from sweeper import Data
-    from sweeper.replay.digests import shortened
+    from sweeper.run.trial.parts import shortened
     from sweeper.train.loop.plan import TrainingPlan
 
     x, y = np.zeros((samples, 2), "float32"), np.zeros(samples)

@@ -6,13 +6,14 @@ from dataclasses import replace
 import pytest
 from scripted_trials import definition, row_of
 
-from sweeper.checks.verify import choose, where_to_kill
-from sweeper.checks.verify_findings import (
+from sweeper.checks.verify import (
     Compared,
     StudyVerification,
     TrialVerification,
     Unverified,
     VerifyFinding,
+    choose,
+    where_to_kill,
 )
 from sweeper.cli.main import main
 from sweeper.db.attempts import Ending
@@ -21,7 +22,7 @@ from sweeper.db.repository import Claim, Repository, WorkerIdentity
 from sweeper.errors import DefinitionChangedError, SweeperError, UnknownStudyError, UsageError
 from sweeper.records.results import EpochRecord
 from sweeper.run.launch.launchers import Loaded, open_launcher
-from sweeper.run.protocol.messages import Replay, ReplaySchedule
+from sweeper.run.protocol.messages import Replay
 from sweeper.run.stored_study import unchanged_settings
 
 DONE = Ending("complete", end_step=9, digest="0")
@@ -32,17 +33,15 @@ def settings():
 
 
 def test_a_replay_takes_its_checkpoints_where_it_is_asked_and_nowhere_else():
-    schedule = ReplaySchedule(Replay(((7, 0), (20, 1)), also_after=12, die_after=15))
-    assert [schedule.steps_left(step) for step in (0, 7, 12, 15, 20)] == [7, 5, 3, 5, 1 << 30]
-    positions = [(step, 1 if step >= 20 else 0) for step in range(1, 41)]
-    assert [position for position in positions if schedule.is_due(*position)] == [
-        (7, 0),
-        (12, 0),
-        (20, 1),
-    ]
-    flushed = []
-    schedule.die_if_due(14, lambda: flushed.append(14))
-    assert flushed == []
+    from sweeper.run.trial.run import ReplayObserver
+    from sweeper.train.state.state import Position
+
+    observer = ReplayObserver(None, Replay(((7, 0), (20, 1)), also_after=12, die_after=15))
+    positions = [Position(step, 1 if step >= 20 else 0, 0) for step in range(41)]
+    left = [observer.steps_until_due(positions[step]) for step in (0, 7, 12, 15, 20)]
+    assert left == [7, 5, 3, 5, 1 << 30]
+    due = [position.step for position in positions if observer.is_due(position)]
+    assert due == [7, 12, 20]
 
 
 def test_where_a_replay_is_killed_follows_from_the_seed():

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from sweeper import Study
-from sweeper.checks.verify_findings import StudyVerification
+from sweeper.checks.verify import StudyVerification
 from sweeper.db.attempts import Ending
 from sweeper.db.database import Database
 from sweeper.db.repository import Repository, WorkerIdentity

@@ -19,6 +19,7 @@ from sweeper.definition.definition import StudyDefinition
 from sweeper.run.launch.trial_process import TrialProcess
 from sweeper.run.protocol.channel import Channel
 from sweeper.run.protocol.messages import (
+    Answered,
     Assignment,
     CheckpointCommitted,
     EpochsEnded,
@@ -28,7 +29,6 @@ from sweeper.run.protocol.messages import (
     Started,
     StoppedHere,
     Suggest,
-    Suggested,
     Warned,
     assignment_of,
 )
@@ -152,7 +152,7 @@ def _listen(process, attempt):
         match message:
             case Suggest():
                 error = "the studies of the corpus ask for no parameters"
-                process.channel.send(Suggested(None, error=error))
+                process.channel.send(Answered(None, error=error))
             case Started():
                 attempt.started = message.start_step
             case EpochsEnded():

@@ -63,7 +63,6 @@ def compared(tmp_path, monkeypatch):
             files="",
             launchers=(),
             stopping=threading.Event(),
-            objectives=["val_loss"],
             epochs={} if stored is None else {0: stored, 1: stored},
         ).run()
         return found, ran

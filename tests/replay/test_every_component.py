@@ -9,7 +9,7 @@ from scripted_trials import definition
 
 from sweeper.checkpoint.reading import read_manifest
 from sweeper.checks.check import judge
-from sweeper.checks.verify_findings import StoredCheckpoint, findings_of
+from sweeper.checks.verify import StoredCheckpoint, findings_of
 from sweeper.records.results import TrialRecord
 from sweeper.replay.comparison import errors
 from sweeper.replay.reports import Authored, StudyAuthors
@@ -19,7 +19,6 @@ from sweeper.run.protocol.messages import CheckpointCommitted
 from sweeper.run.replays import Answers, ComparedReplay, Kill, Replayed, ReplayOrder
 from sweeper.spec import checkpointing
 
-OBJECTIVES = ("val_accuracy",)
 NOBODY = Authored("nobody")
 AUTHORS = StudyAuthors(NOBODY, NOBODY, (Authored("Count"),))
 
@@ -99,7 +98,6 @@ def compared(resumed, one, other):
             files="",
             launchers=(),
             stopping=threading.Event(),
-            objectives=OBJECTIVES,
         ).run()
 
 

@@ -147,7 +147,7 @@ def work(options, events):
             worker_row=WorkerRow(slots=options.slots, lease_seconds=options.lease_seconds),
         )
         signal.signal(signal.SIGTERM, lambda *_: context.stopping.set())
-        run_slots(lambda: serve_slot(context), options.slots)
+        run_slots(lambda: serve_slot(context), options.slots, context.stopping)
     if context.error is not None:
         with contextlib.suppress(OSError):
             events.send_bytes(json.dumps(["Error", {"message": str(context.error)}]).encode())

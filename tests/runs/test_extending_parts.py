@@ -15,10 +15,10 @@ from sweeper.errors import DefinitionError, UsageError
 from sweeper.records.lengths import Extension
 from sweeper.records.results import CheckpointRecord, EpochRecord
 from sweeper.run.options import RunRequest, WorkerOptions
-from sweeper.run.protocol.messages import Judge, Judged
+from sweeper.run.protocol.messages import Answered, Judge
 from sweeper.run.stored_study import extend_study
 from sweeper.run.trial.run import _notice_first_length
-from sweeper.run.worker.messages import TrialSearch
+from sweeper.run.worker.slot import TrialSearch
 from sweeper.support.paths import RunPaths
 
 ROW = StudyRow("digits", {"epochs": 3}, "loss", "minimize", 4, None, 0)
@@ -130,5 +130,5 @@ def test_no_trial_is_judged_at_the_first_length_or_past_it():
     pruned = {
         epoch: search.answer(Judge(tuple((n, 1.0) for n in range(epoch + 1)))) for epoch in range(5)
     }
-    ends = [epoch for epoch, answer in pruned.items() if answer == Judged(prune=True)]
+    ends = [epoch for epoch, answer in pruned.items() if answer == Answered(True)]
     assert ends == [0, 1], "as in a study of 3 epochs, whatever the trial's own length"

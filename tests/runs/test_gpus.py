@@ -97,7 +97,7 @@ def test_no_two_trials_are_on_one_device_at_a_time(tmp_path):
 
     devices = iter((SlotDevice("0", 100), SlotDevice("3", 200)))
     with scripted_sweep(tmp_path, {None: look}, trials=6, context={"devices": devices}) as sweep:
-        run_slots(lambda: serve_slot(sweep.context), 2)
+        run_slots(lambda: serve_slot(sweep.context), 2, sweep.context.stopping)
         pairs = [set(using[n : n + 2]) for n in range(0, 6, 2)]
         assert pairs == [{("0", 100), ("3", 200)}] * 3
         stored = sweep.repository.database.read(

@@ -17,17 +17,17 @@ from sweeps import Result, command, differing, python, results_of, sweep, trials
 
 from sweeper.errors import DefinitionError
 from sweeper.run.launch import server_process
-from sweeper.run.launch.launchers import WarmServer, choose_launcher
+from sweeper.run.launch.launchers import WarmServer
 from sweeper.run.launch.server_process import trial_environment
 from sweeper.run.launch.sources import target_source
 from sweeper.run.launch.trial_process import ExitStatus
 from sweeper.run.protocol.messages import (
+    Answered,
     Failed,
     Started,
     Stop,
     StoppedHere,
     Suggest,
-    Suggested,
 )
 from sweeper.run.trial.link import EXIT_WORKER_GONE
 
@@ -230,9 +230,9 @@ def test_a_trial_that_imports_its_study_is_forked_and_the_run_says_why(observe):
     assert "importing the study started threads (my-thread)" in importing.err
     assert "imports the study in its own process" in importing.err
     assert "imports the study in its own process" not in observe("fork").err
-    assert [s for s in importing.seen if "spawned_trial" in str(s["program"])] == []
+    assert [s for s in importing.seen if "\0spawned\0" in str(s["program"])] == []
     spawned = observe("spawn").seen
-    assert all("spawned_trial" in str(s["program"]) for s in spawned), "the control"
+    assert all("\0spawned\0" in str(s["program"]) for s in spawned), "the control"
 
 
 @pytest.mark.whole
@@ -242,10 +242,10 @@ def test_a_server_that_has_threads_forks_nothing_and_says_so(monkeypatch, watche
     loaded = server.loaded()
     assert loaded.cannot_fork == "importing TensorFlow and Keras started threads (a-debugger)"
     with pytest.raises(DefinitionError, match="a-debugger"):
-        choose_launcher(server, loaded, "fork")
-    launcher = choose_launcher(server, loaded, "auto")
-    launcher.close()
-    assert launcher.isolation == "spawn"
+        server.choose_isolation(loaded, "fork")
+    server.choose_isolation(loaded, "auto")
+    server.close()
+    assert server.isolation == "spawn"
 
 
 # ---------------------------------------------------------------- where the study is defined
@@ -313,7 +313,7 @@ def hear(process, kind):
     for _ in range(10_000):
         message = process.channel.receive(60)
         if isinstance(message, Suggest):
-            process.channel.send(Suggested(0.01))
+            process.channel.send(Answered(0.01))
         if isinstance(message, kind | Failed):
             return message
         assert message is not None, "the trial says nothing"
@@ -333,7 +333,8 @@ def ends(process):
 @pytest.fixture(scope="module", params=["fork", pytest.param("spawn", marks=pytest.mark.whole)])
 def launcher(request, watched):
     if request.param == "spawn":
-        spawning = WarmServer(target_source(str(watched)), imports=False)
+        spawning = WarmServer(target_source(str(watched)))
+        spawning.choose_isolation(None, "spawn")
         yield spawning
         spawning.close()
         return

@@ -225,8 +225,9 @@ def test_a_signal_in_the_first_moments_of_a_spawned_trial_is_no_crash(
     )
     (stubs / "tensorflow.py").write_text("raise ImportError('it was imported to the end')\n")
     root = str(Path(__file__).parents[2])
+    launcher = WarmServer(StudySource("target", "none.py"))
     monkeypatch.setenv("PYTHONPATH", f"{root}:{stubs}")
-    launcher = WarmServer(StudySource("target", "none.py"), imports=False)
+    launcher.choose_isolation(None, "spawn")
     try:
         trial = launcher.launch(assignment("spawned", tmp_path))
 

@@ -69,7 +69,7 @@ def _sweep(directory, settings, scripts, workers=1):
         window = search_window(settings)
         launcher = ScriptedLauncher(scripts)
         context = scripted_context(repository, directory, settings, launcher, window=window)
-        run_slots(lambda: serve_slot(context), workers)
+        run_slots(lambda: serve_slot(context), workers, context.stopping)
         if context.error is not None:
             raise context.error
         return repository.results(settings.name)
@@ -229,8 +229,8 @@ def test_the_pruner_is_asked_about_configurations(tmp_path):
             answer = trial._own.receive(20)
             assert answer.error is None, answer.error
             with lock:
-                asked.append(answer.prune)
-            if answer.prune:
+                asked.append(answer.value)
+            if answer.value:
                 trial.say(Finished(step=1, value=value, digest="d" * 32, outcome="pruned"))
                 return 0
         trial.say(Finished(step=2, value=value, digest="d" * 32))

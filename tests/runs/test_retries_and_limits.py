@@ -151,7 +151,7 @@ def test_fail_fast_stops_the_others_at_a_checkpoint_and_says_which_trial_failed(
 
     scripts = {0: fails, 1: other}
     with scripted_sweep(tmp_path, scripts, trials=5, context={"fail_fast": True}) as sweep:
-        run_slots(lambda: serve_slot(sweep.context), 2)
+        run_slots(lambda: serve_slot(sweep.context), 2, sweep.context.stopping)
         assert isinstance(sweep.context.error, TrialError)
         assert "trial 0 failed" in str(sweep.context.error)
         assert "sweeper retry scripted 0" in str(sweep.context.error)
@@ -197,13 +197,9 @@ def test_the_studys_time_limit_stops_it_as_a_signal_does(tmp_path):
     scripts = {None: train_until_stopped}
     with scripted_sweep(tmp_path, scripts, trials=3, study_time_limit=0.5) as sweep:
         prepared = SimpleNamespace(
-            settings=sweep.settings,
-            repository=sweep.repository,
-            search=sweep.context.study.search,
+            study=sweep.context.study,
             runner=sweep.launcher,
             slots=lambda wanted, _tell: wanted,
-            fingerprint=None,
-            changes=None,
         )
         options = WorkerOptions(1, "sqlite:///x", tmp_path)
         with pytest.raises(Interrupted, match="0 of 3 trials finished and 1 to be resumed"):

@@ -40,7 +40,7 @@ def main_thread_waits():
 
 
 def of_slots(work):
-    run_slots(work, 2)
+    run_slots(work, 2, threading.Event())
 
 
 def of_trials(work):
@@ -88,13 +88,13 @@ def test_the_engine_returns_when_all_slots_have_though_one_raised_at_once():
         ended.append(threading.current_thread().name)
 
     with pytest.raises(ValueError, match="of one slot"):
-        run_slots(slot, 3)
+        run_slots(slot, 3, threading.Event())
     assert len(ended) == 2, "the engine returned while slots were running"
 
 
 def test_a_single_slot_runs_in_the_callers_thread_where_a_debugger_is():
     ran = []
-    run_slots(lambda: ran.append(threading.current_thread()), 1)
+    run_slots(lambda: ran.append(threading.current_thread()), 1, threading.Event())
     assert ran == [threading.current_thread()]
 
 
@@ -122,7 +122,7 @@ def test_a_listener_that_fails_ends_the_run_with_every_trial_at_a_checkpoint(tmp
     script = train if kind is EpochFinished else train_until_stopped
     with scripted_sweep(tmp_path, {None: script}, trials=2) as sweep:
         sweep.context.listener = hear
-        run_slots(lambda: serve_slot(sweep.context), 2)
+        run_slots(lambda: serve_slot(sweep.context), 2, sweep.context.stopping)
         attempts = [a for trial in sweep.trials for a in trial.attempts]
     assert isinstance(sweep.context.error, BrokenPipeError)
     assert len(events) == 1, "who has raised is told nothing more"
@@ -148,6 +148,6 @@ def test_a_slots_own_error_stops_the_others_at_a_checkpoint(tmp_path):
 
         sweep.context.runner = SimpleNamespace(isolation="spawn", launch=refuse)
         with pytest.raises(RuntimeError, match="a bug in a launcher"):
-            run_slots(lambda: serve_slot(sweep.context), 2)
+            run_slots(lambda: serve_slot(sweep.context), 2, sweep.context.stopping)
         assert sweep.outcomes(0) == ["interrupted"]
         assert sweep.trials[0].attempts[0].end_step == 5

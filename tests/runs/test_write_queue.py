@@ -18,7 +18,7 @@ from sweeper.records.results import EpochRecord
 from sweeper.run.protocol.messages import EpochsEnded
 from sweeper.run.worker import database_health as module
 from sweeper.run.worker.database_health import DatabaseHealth, WriteQueue
-from sweeper.run.worker.messages import AttemptRecorder
+from sweeper.run.worker.slot import AttemptRecorder
 
 
 @dataclass

@@ -14,8 +14,8 @@ from sweeps import command, database_url, results_of, sweep, sweep_inline, trial
 from sweeper.db.database import Database
 from sweeper.db.repository import Repository
 from sweeper.errors import DatabaseUnavailableError, ExactnessError
-from sweeper.run import replays as running_again
 from sweeper.run.auditing import IntervalReplay
+from sweeper.run.launch.launchers import WarmServer
 
 ARGUMENTS = 'objective="val_loss", epochs=2, trials=2, sampler="random"'
 
@@ -152,6 +152,7 @@ def disturbed(tmp_path_factory):
     """The clean study with an audit of every interval, some of which cannot be compared."""
     directory = tmp_path_factory.mktemp("disturbed")
     real, decides = IntervalReplay.outcome, Repository.record_audit
+    launch = WarmServer.launch
     calls = []
 
     def outcome(self):
@@ -166,9 +167,11 @@ def disturbed(tmp_path_factory):
         finally:
             file.write_bytes(content)
 
-    def started(self, pid, _isolation):
-        if (self.order.number, self.order.ends_at) == (1, (4, 2)):
-            os.kill(pid, signal.SIGKILL)
+    def launched(self, assignment):
+        process, order = launch(self, assignment), assignment.order
+        if order is not None and (assignment.number, order.checkpoints) == (1, ((4, 2),)):
+            os.kill(process.pid, signal.SIGKILL)
+        return process
 
     def decide(self, *arguments):
         calls.append(arguments)
@@ -181,7 +184,7 @@ def disturbed(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(directory)
         patch.setattr(IntervalReplay, "outcome", outcome)
-        patch.setattr(running_again._Attempt, "started", started)
+        patch.setattr(WarmServer, "launch", launched)
         patch.setattr(Repository, "record_audit", decide)
         study = replace(CLEAN, arguments=f'{ARGUMENTS}, audit="all"')
         return sweep(study.write(directory / "study.py"), directory / "runs", workers=1)

@@ -12,7 +12,7 @@ from sweeper.api.collection import collect
 from sweeper.checkpoint.format import MANIFEST_FILE, TENSORS_FILE
 from sweeper.checkpoint.reading import load_checkpoint
 from sweeper.checkpoint.remote_objects import ObjectStore, listed_objects
-from sweeper.checks.verify_findings import kept_checkpoints_of
+from sweeper.checks.verify import kept_checkpoints_of
 from sweeper.db.database import Database
 from sweeper.db.repository import Repository
 from sweeper.spec.checkpointing import Keep

@@ -13,11 +13,11 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import Future, wait
 from dataclasses import replace
+from functools import partial
 from typing import cast
 
 from sweeper.db.repository import StopRequest
 from sweeper.errors import (
-    DatabaseUnavailableError,
     ExecutionError,
     Interrupted,
     StorageError,
@@ -71,8 +71,8 @@ class _Drive:
     def __init__(self, prepared: PreparedStudy, request: RunRequest) -> None:
         self._prepared = prepared
         self._request = request
-        self._repository = prepared.repository
-        self._study = prepared.settings.name
+        self._repository = prepared.study.repository
+        self._study = prepared.study.settings.name
         self._tell = request.listener
         self._seen: dict[int, tuple[TrialStatus, float]] = {}
         self._failed: TrialError | None = None
@@ -153,34 +153,22 @@ class _Drive:
 
     def _follow(self, placement: _Placement | None) -> None:
         """Report events until the placed hosts, or all workers, have ended."""
-        contact = DatabaseHealth(self._tell)
-        last = False
-        while True:
+        health, last = DatabaseHealth(self._tell), False
+        while not last:
             began = time.monotonic()
-            try:
-                self._look()
-                if last:
-                    return
-                if placement is not None:
-                    last = placement.done()
-                else:
-                    workers = self._repository.workers(self._study)
-                    last = not any(worker.live for worker in workers)
-                contact.answered()
-            except DatabaseUnavailableError as error:
-                contact.failed(error, time.monotonic())
-                if not error.passing or contact.given_up:
-                    raise
-            if last:
-                continue
+            last = health.retrying(partial(self._look, placement), lambda: health.given_up)
             pause = max(_LOOK, (time.monotonic() - began) / _MOST_OF_A_CORE)
-            if placement is None:
-                time.sleep(pause)
-            else:
+            if placement is not None:
                 wait([placement], pause)
+            elif not last:
+                time.sleep(pause)
 
-    def _look(self) -> None:
-        """Report what has changed since the last look."""
+    def _look(self, placement: _Placement | None) -> bool:
+        """Report what has changed since the last look; return whether the hosts, or all workers, had ended."""
+        if placement is None:
+            over = not any(each.live for each in self._repository.workers(self._study))
+        else:
+            over = placement.done()
         now = time.monotonic()
         for trial in self._repository.status(self._study).trials:
             before, since = self._seen.get(trial.number, (None, now))
@@ -195,6 +183,7 @@ class _Drive:
                     f"--fail-fast: {trial.error}"
                 )
                 self._repository.request_stop(self._study, "drain")
+        return over
 
     def _conclude(self, placement: _Placement | None) -> StudyStatus:
         if self._failed is not None:

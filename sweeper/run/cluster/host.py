@@ -40,7 +40,6 @@ _LAST_LINES = 20
 class HostEnd:
     """End of a worker host: its exit code, the file with its output, and that file's last lines."""
 
-    number: int
     machine: str
     code: int
     log: str
@@ -72,7 +71,7 @@ def run_host(text: str) -> HostEnd:
         output.seek(begins)
         lines = output.read().decode(errors="replace").splitlines()
     last_lines = "\n".join(lines[-_LAST_LINES:])
-    return HostEnd(spec.number, machine, code, str(log), last_lines)
+    return HostEnd(machine, code, str(log), last_lines)
 
 
 def _run_detached(words: list[str], text: str, log: Path) -> int:
@@ -110,7 +109,7 @@ def run_worker(spec: HostSpec, listener: Listener) -> StudyStatus:
         with prepare_host(spec, listener) as prepared:
             from sweeper.run.serving import serve_slots
 
-            _check_machine(prepared.repository, spec)
+            _check_machine(prepared.study.repository, spec)
             return serve_slots(
                 prepared,
                 spec.options,

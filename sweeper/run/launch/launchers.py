@@ -34,8 +34,7 @@ from sweeper.run.launch.trial_process import (
     Isolation,
     Launcher,
     TrialProcess,
-    kill_tree,
-    running,
+    received_from,
 )
 from sweeper.run.protocol.channel import Channel
 from sweeper.run.protocol.messages import Assignment, StudySource
@@ -74,23 +73,18 @@ class WarmServer:
         source: The study.
         process: An unused server process that was started before the study was known; None to start
             one.
-        imports: Whether the server imports the study; otherwise it starts a new Python for each trial,
-            which imports it.
 
     Raises:
         ExecutionError: The system gives no process.
     """
 
-    def __init__(
-        self, source: StudySource, process: ServerProcess | None = None, *, imports: bool = True
-    ) -> None:
+    def __init__(self, source: StudySource, process: ServerProcess | None = None) -> None:
         self.source = source
-        self.isolation: Isolation = "fork" if imports else "spawn"
-        self._imports = imports
+        self.isolation: Isolation = "fork"
         self._imported_by_trials = ""
         self._said: dict[str, Any] | None = None
         self._asking = threading.Lock()
-        self._begin(process or ServerProcess(imports=imports))
+        self._begin(process or ServerProcess())
 
     def loaded(self) -> Loaded:
         """Wait until the study is imported; from then on, ``source.code`` is known.
@@ -103,7 +97,7 @@ class WarmServer:
         # The main thread handles signals only when it wakes.
         while self._said is None and not self._connection.poll(_WAKES_EVERY):
             pass
-        said = self._said = self._said or _received(self._connection)
+        said = self._said = self._said or received_from(self._connection)
         if said is None:
             status = ExitStatus(self._process.wait())
             msg = f"the process that imports the study {status.describe()}; see its output above"
@@ -131,14 +125,40 @@ class WarmServer:
                 if trial is not None:
                     return trial
                 self.close()
-                self._begin(ServerProcess(imports=self._imports))
-                if self._imports:
+                self._begin(ServerProcess(imports=self.isolation == "fork"))
+                if self.isolation == "fork":
                     self.loaded()
         msg = (
             f"the process from which trials are started died {_MOST_SERVERS} times in a row; find "
             "out what kills it, or use isolation='spawn'"
         )
         raise ExecutionError(msg)
+
+    def choose_isolation(
+        self,
+        loaded: Loaded,
+        isolation: str,
+        notice: Callable[[str], None] = lambda _: None,
+        what: str = "process",
+    ) -> None:
+        """Spawn processes from now on if they cannot be forked as requested; ``loaded`` is what was imported.
+
+        ``notice`` receives the reason if they have to be spawned with ``"auto"``, and ``what`` is their purpose.
+        """
+        if isolation == "fork" and loaded.cannot_fork:
+            msg = (
+                f"processes cannot be forked: {loaded.cannot_fork}; use isolation='spawn' or 'auto'"
+            )
+            raise DefinitionError(msg)
+        if isolation != "spawn" and not loaded.cannot_fork:
+            return
+        if isolation == "auto":
+            notice(
+                f"every {what} starts a new Python, which takes some seconds, because {loaded.cannot_fork}"
+            )
+        self.close()
+        self.isolation = "spawn"
+        self._begin(ServerProcess(imports=False))
 
     def close(self) -> None:
         """End the server and wait for it; its trials end with it. May be called again."""
@@ -151,19 +171,19 @@ class WarmServer:
     def _begin(self, process: ServerProcess) -> None:
         self._process, self._control, self._said = process, process.control, None
         self._connection = Connection(os.dup(process.control.fileno()))
-        self._say({"source": asdict(self.source) if self._imports else None})
+        self._say({"source": asdict(self.source) if self.isolation == "fork" else None})
 
-    def _start(self, assignment: Assignment) -> _ServedTrial | None:
+    def _start(self, assignment: Assignment) -> TrialProcess | None:
         """Return a new trial process, or None if the server is dead."""
-        if self._imported_by_trials or not self._imports:
+        if self._imported_by_trials or self.isolation == "spawn":
             assignment = replace(assignment, source=self.source)
         channel, theirs = Channel.pair()
         reports, writer = Pipe(duplex=False)
         with theirs, writer:
             self._say({"assignment": asdict(assignment)}, theirs.fileno(), writer.fileno())
-        started = _received(reports)
+        started = received_from(reports)
         if started is not None and "pid" in started:
-            return _ServedTrial(channel, reports, started["pid"])
+            return TrialProcess(channel, reports, started["pid"])
         channel.close()
         reports.close()
         if started is None:
@@ -182,61 +202,6 @@ class WarmServer:
                 socket.send_fds(self._control, [b"."], descriptors)
 
 
-def _received(connection: Connection) -> dict[str, Any] | None:
-    """Return what the server says next; None if it is dead."""
-    try:
-        said: dict[str, Any] = json.loads(connection.recv_bytes())
-    except (EOFError, OSError):
-        return None
-    return said
-
-
-class _ServedTrial:
-    def __init__(self, channel: Channel, reports: Connection, pid: int) -> None:
-        self.channel = channel
-        self.pid = pid
-        self._reports = reports
-        self._process = running(pid)
-        self._status: ExitStatus | None = None
-
-    def wait(self, timeout: float) -> ExitStatus | None:
-        if self._status is None and self._reports.poll(timeout):
-            ended = _received(self._reports)
-            self._status = ExitStatus(None if ended is None else ended["code"])
-            self._reports.close()
-        return self._status
-
-    def kill(self) -> None:
-        status = self.wait(0)
-        if status is None or status.code is None:
-            kill_tree(self._process)
-
-
-def choose_launcher(
-    server: WarmServer,
-    loaded: Loaded,
-    isolation: str,
-    notice: Callable[[str], None] = lambda _: None,
-    what: str = "process",
-) -> WarmServer:
-    """Return ``server`` if trials can be forked from it as requested; otherwise a launcher that spawns them.
-
-    ``server`` has imported the study with the result ``loaded``. ``notice`` receives the reason if processes
-    have to be spawned with ``"auto"``, and ``what`` is their purpose.
-    """
-    if isolation == "fork" and loaded.cannot_fork:
-        msg = f"processes cannot be forked: {loaded.cannot_fork}; use isolation='spawn' or 'auto'"
-        raise DefinitionError(msg)
-    if isolation != "spawn" and not loaded.cannot_fork:
-        return server
-    if isolation == "auto":
-        notice(
-            f"every {what} starts a new Python, which takes some seconds, because {loaded.cannot_fork}"
-        )
-    server.close()
-    return WarmServer(server.source, imports=False)
-
-
 @contextmanager
 def open_launcher(
     source: StudySource,
@@ -244,16 +209,13 @@ def open_launcher(
     notice: Callable[[str], None],
     what: str = "replay",
 ) -> Iterator[tuple[Launcher, Loaded]]:
-    """Context manager for a launcher and the loaded study; see `choose_launcher`."""
+    """Context manager for a launcher and the loaded study; see `WarmServer.choose_isolation`."""
     if isolation == "inline":
         msg = (
             f"every {what} needs a fresh process, so isolation 'inline' cannot be used; use 'auto'"
         )
         raise UsageError(msg)
-    launcher = WarmServer(source)
-    try:
+    with contextlib.closing(WarmServer(source)) as launcher:
         loaded = launcher.loaded()
-        launcher = choose_launcher(launcher, loaded, isolation, notice, what)
+        launcher.choose_isolation(loaded, isolation, notice, what)
         yield launcher, loaded
-    finally:
-        launcher.close()

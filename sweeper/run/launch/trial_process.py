@@ -8,33 +8,39 @@ message means and when the process has to stop.
 from __future__ import annotations
 
 import contextlib
+import json
 import signal
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 import psutil
 
 from sweeper.errors import Interrupted, ParameterError
-from sweeper.records.events import Doing, StepsDone
+from sweeper.records.events import Doing, EpochFinished, StepsDone, TrainingStarted
+from sweeper.records.results import Params
 from sweeper.run.protocol.channel import Channel, IncompleteError
 from sweeper.run.protocol.messages import (
+    Answered,
     Assignment,
+    EpochsEnded,
     Evaluated,
     Failed,
+    Finished,
     Judge,
-    Judged,
     LastMessage,
     Message,
     ModelExported,
     Preparing,
+    Started,
     StepsReached,
+    StoppedHere,
     Suggest,
-    Suggested,
 )
 from sweeper.spec.space import CategoricalChoice
 from sweeper.support.paths import RunPaths, scratch_directory
@@ -66,20 +72,43 @@ class ExitStatus:
         return self.code == -signal.SIGKILL
 
 
-class TrialProcess(Protocol):
-    """Interface of a running trial process, for its worker."""
+class TrialProcess:
+    """Running trial process, for its worker.
 
-    @property
-    def channel(self) -> Channel: ...
+    Args:
+        channel: The worker's end of the pipe.
+        reports: Pipe on which the fork server reports the exit code.
+    """
 
-    @property
-    def pid(self) -> int: ...
+    def __init__(self, channel: Channel, reports: Connection, pid: int) -> None:
+        self.channel = channel
+        self.pid = pid
+        self._reports = reports
+        self._process = running(pid)
+        self._status: ExitStatus | None = None
 
     def wait(self, timeout: float) -> ExitStatus | None:
         """Return its exit status, or None if it still runs after ``timeout`` seconds."""
+        if self._status is None and self._reports.poll(timeout):
+            ended = received_from(self._reports)
+            self._status = ExitStatus(None if ended is None else ended["code"])
+            self._reports.close()
+        return self._status
 
     def kill(self) -> None:
         """Kill it and all processes that it started."""
+        status = self.wait(0)
+        if status is None or status.code is None:
+            kill_tree(self._process)
+
+
+def received_from(connection: Connection) -> dict[str, Any] | None:
+    """Return what a fork server, or its worker, says next; None if it is dead."""
+    try:
+        said: dict[str, Any] = json.loads(connection.recv_bytes())
+    except (EOFError, OSError):
+        return None
+    return said
 
 
 class Launcher(Protocol):
@@ -155,53 +184,6 @@ class TrialSupervisor(ABC):
         """Handle one message; return the answer if it is a request."""
 
 
-@dataclass
-class WithoutDatabase(TrialSupervisor):
-    """Supervisor of a trial process without a worker: a replay, an evaluation or an export.
-
-    When ``stopping`` is set, it raises `Interrupted` with the message ``when_stopped``.
-    """
-
-    stopping: threading.Event
-    when_stopped: str
-
-    def poll(self, process: TrialProcess) -> float | None:
-        del process
-        if self.is_enough():
-            return None
-        if self.stopping.is_set():
-            raise Interrupted(self.when_stopped)
-        return POLL_INTERVAL
-
-    def handle(self, message: Message) -> Suggested | Judged | None:
-        if isinstance(message, Judge):
-            return Judged(self.is_pruned(message))
-        if not isinstance(message, Suggest):
-            self.receive(message)
-            return None
-        try:
-            return Suggested(self.value_of(message))
-        except (LookupError, ParameterError) as error:
-            return Suggested(None, error=str(error))
-
-    @abstractmethod
-    def value_of(self, question: Suggest) -> CategoricalChoice:
-        """Return the value of a parameter; a `LookupError` or `ParameterError` is sent to the trial."""
-
-    @abstractmethod
-    def receive(self, message: Message) -> None:
-        """Handle a message that needs no answer."""
-
-    def is_pruned(self, question: Judge) -> bool:
-        """Return whether the trial ends after this epoch."""
-        del question
-        return False
-
-    def is_enough(self) -> bool:
-        """Return whether the process may end."""
-        return False
-
-
 def converse(launcher: Launcher, assignment: Assignment, supervisor: TrialSupervisor) -> ExitStatus:
     """Start a trial process, handle its messages until it ends, and return its exit status.
 
@@ -228,11 +210,21 @@ def converse(launcher: Launcher, assignment: Assignment, supervisor: TrialSuperv
         process.channel.close()
 
 
-def progress_of(message: Preparing | StepsReached, trial: int) -> Doing | StepsDone:
-    """Return the event for a message about the progress of ``trial``."""
-    if isinstance(message, Preparing):
-        return Doing(message.stage, trial)
-    return StepsDone(trial, message.epoch, message.step)
+def progress_of(
+    message: Message, trial: int, params: Params, epochs: int
+) -> Doing | StepsDone | TrainingStarted | EpochFinished | None:
+    """Return the event for a message about the progress of ``trial``; None for any other message."""
+    match message:
+        case Preparing():
+            return Doing(message.stage, trial)
+        case StepsReached():
+            return StepsDone(trial, message.epoch, message.step)
+        case Started():
+            steps, start = message.steps_per_epoch, (message.start_step, message.start_epoch)
+            return TrainingStarted(trial, dict(params), epochs, steps, *start)
+        case EpochsEnded(epochs=(*_, last), seconds=float(seconds)):
+            return EpochFinished(trial, last.epoch, message.step, last.metrics, seconds)
+    return None
 
 
 def send(process: TrialProcess, message: Message) -> None:
@@ -289,10 +281,14 @@ def carry_out(
     *,
     stopping: threading.Event | None = None,
     when_stopped: str = "",
-) -> Evaluated | ModelExported | Failed | ExitStatus:
-    """Carry out the order in an assignment, whose directories exist, in a separate process.
+    prunes: Callable[[Judge], bool] = lambda _: False,
+    is_enough: Callable[[], bool] = lambda: False,
+) -> LastMessage | Evaluated | ModelExported | ExitStatus:
+    """Carry out an assignment without a worker, whose directories exist: a replay, an evaluation or an export.
 
-    ``answer`` returns the value of a parameter, and ``receive`` handles every message but the last.
+    ``answer`` returns the value of a parameter; a `LookupError` or `ParameterError` is sent to the trial.
+    ``receive`` handles every message but requests and the last. ``prunes`` returns whether the trial ends
+    after an epoch, and ``is_enough`` whether the process may be killed now.
 
     Returns:
         The process's last message; its exit status if it ended without one.
@@ -300,22 +296,42 @@ def carry_out(
     Raises:
         Interrupted: ``stopping`` was set.
     """
-    supervisor = _Supervisor(stopping or threading.Event(), when_stopped, answer, receive)
+    supervisor = _Supervisor(
+        answer, receive, prunes, is_enough, stopping or threading.Event(), when_stopped
+    )
     status = converse(launcher, assignment, supervisor)
     return supervisor.last or status
 
 
 @dataclass
-class _Supervisor(WithoutDatabase):
+class _Supervisor(TrialSupervisor):
     answer: Callable[[Suggest], CategoricalChoice]
-    pass_on: Callable[[Message], None]
-    last: Evaluated | ModelExported | Failed | None = field(default=None, init=False)
+    receive: Callable[[Message], None]
+    prunes: Callable[[Judge], bool]
+    is_enough: Callable[[], bool]
+    stopping: threading.Event
+    when_stopped: str
+    last: LastMessage | Evaluated | ModelExported | None = None
 
-    def value_of(self, question: Suggest) -> CategoricalChoice:
-        return self.answer(question)
+    def poll(self, process: TrialProcess) -> float | None:
+        del process
+        if self.is_enough():
+            return None
+        if self.stopping.is_set():
+            raise Interrupted(self.when_stopped)
+        return POLL_INTERVAL
 
-    def receive(self, message: Message) -> None:
-        if isinstance(message, Evaluated | ModelExported | Failed):
-            self.last = message
-        else:
-            self.pass_on(message)
+    def handle(self, message: Message) -> Answered | None:
+        match message:
+            case Judge():
+                return Answered(self.prunes(message))
+            case Suggest():
+                try:
+                    return Answered(self.answer(message))
+                except (LookupError, ParameterError) as error:
+                    return Answered(None, error=str(error))
+            case Finished() | StoppedHere() | Failed() | Evaluated() | ModelExported():
+                self.last = message
+            case _:
+                self.receive(message)
+        return None

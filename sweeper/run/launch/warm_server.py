@@ -31,13 +31,14 @@ import traceback
 from collections.abc import Callable
 from functools import partial
 from multiprocessing.connection import Connection
-from typing import Any, NoReturn
+from typing import Any, NoReturn, cast
 
 from pydantic import TypeAdapter
 
 from sweeper.errors import StudyImportError, SweeperError
 from sweeper.run.launch.orphans import kill_orphans, start_watcher
 from sweeper.run.launch.sources import import_study
+from sweeper.run.launch.trial_process import received_from
 from sweeper.run.protocol.channel import Channel
 from sweeper.run.protocol.messages import Assignment, StudySource
 from sweeper.run.signals import release_signals, signals_to_stop
@@ -61,7 +62,9 @@ _ASSIGNMENTS = TypeAdapter(Assignment)
 
 
 def main(arguments: list[str]) -> None:
-    """Entry: ``python -m sweeper.run.launch.warm_server DESCRIPTOR DRIVER IMPORTS``."""
+    """Entry: ``python -m sweeper.run.launch.warm_server DESCRIPTOR DRIVER IMPORTS``, or ``spawned CHANNEL ORDER``."""
+    if arguments[0] == "spawned":
+        _run_spawned(*map(int, arguments[1:]))
     control = socket.socket(fileno=int(arguments[0]))
     watcher = start_watcher(int(arguments[1]), control.close)
     # Handled and not ignored, because trials would inherit that; under nohup, SIGHUP stays ignored.
@@ -72,7 +75,7 @@ def main(arguments: list[str]) -> None:
     server = _Server(control, watcher, spawns=not imports)
     if imports:
         _import_everything()
-    request = server.receive()
+    request = received_from(server.control)
     if request is None:
         return
     if request["source"] is not None:
@@ -86,7 +89,7 @@ class _Server:
         self, control: socket.socket, watcher: int | None = None, *, spawns: bool = False
     ) -> None:
         self._socket = control
-        self._control = Connection(os.dup(control.fileno()))
+        self.control = Connection(os.dup(control.fileno()))
         self._spawns = spawns
         self._not_orphans: set[int] = set() if watcher is None else {watcher}
         self._trials: dict[int, Connection] = {}
@@ -159,11 +162,13 @@ class _Server:
             code = definition.code().to_json()
         except SweeperError as error:
             trace = error.traceback if isinstance(error, StudyImportError) else ""
-            self._tell(event="failed", type=type(error).__name__, message=str(error), trace=trace)
+            failed = {"type": type(error).__name__, "message": str(error), "trace": trace}
+            _report(self.control, event="failed", **failed)
             self.end(0)
         self._definition = definition
         unfit = cannot_fork or _why_not_fork("importing the study")
-        self._tell(
+        _report(
+            self.control,
             event="ready",
             settings=settings,
             code=code,
@@ -190,7 +195,7 @@ class _Server:
                     wake_read.recv(4096)
                 self._reap()
             if self._socket in ready:
-                request = self.receive()
+                request = received_from(self.control)
                 received = [] if request is None else socket.recv_fds(self._socket, 1, 2)[1]
                 if request is None or not received:
                     signal.set_wakeup_fd(-1)
@@ -224,7 +229,7 @@ class _Server:
             # If this process held another trial's pipes open, that trial's worker would not see their end.
             for each in (*own, reports, *self._trials.values()):
                 each.close()
-            self._control.close()
+            self.control.close()
             self._socket.close()
             die_with_parent()
             channel = Channel.on(descriptor)
@@ -259,20 +264,6 @@ class _Server:
             _report(reports, code=os.waitstatus_to_exitcode(status))
             reports.close()
 
-    def receive(self) -> dict[str, Any] | None:
-        """Return the next request, or None if the worker is gone."""
-        try:
-            request: dict[str, Any] = json.loads(self._control.recv_bytes())
-        except (EOFError, OSError):
-            return None
-        return request
-
-    def _tell(self, **said: Any) -> None:
-        try:
-            self._control.send_bytes(json.dumps(said).encode())
-        except OSError:
-            os._exit(0)
-
 
 def _import_everything() -> None:
     with uncollected():
@@ -284,10 +275,10 @@ def _import_everything() -> None:
         gc.freeze()
 
 
-def _report(reports: Connection, **said: Any) -> None:
-    """Report on a trial to its worker, which may be gone."""
+def _report(to: Connection, **said: Any) -> None:
+    """Report to the worker, which may be gone: then this process ends with its requests."""
     with contextlib.suppress(OSError):
-        reports.send_bytes(json.dumps(said).encode())
+        to.send_bytes(json.dumps(said).encode())
 
 
 def _become_trial(descriptor: int, assignment: dict[str, Any]) -> NoReturn:
@@ -299,8 +290,26 @@ def _become_trial(descriptor: int, assignment: dict[str, Any]) -> NoReturn:
     order.seek(0)
     for inherited in (descriptor, order.fileno()):
         os.set_inheritable(inherited, True)
-    words = [sys.executable, "-P", "-m", "sweeper.run.launch.spawned_trial"]
+    words = [sys.executable, "-P", "-m", "sweeper.run.launch.warm_server", "spawned"]
     os.execv(sys.executable, [*words, str(descriptor), str(order.fileno())])  # noqa: S606 - no shell is meant
+
+
+def _run_spawned(descriptor: int, order: int) -> NoReturn:
+    """Run one trial in this new Python, whose signals to stop are blocked until the trial begins."""
+    die_with_parent()
+    channel = Channel.on(descriptor)
+    try:
+        import_tensorflow()
+        with os.fdopen(order, "rb") as file:
+            assignment = _ASSIGNMENTS.validate_python(json.load(file))
+        source = cast("StudySource", assignment.source)
+        sys.argv = [source.target]
+    except Exception as error:
+        channel.send(failure_before_trial(error))
+    else:
+        serve_trial(channel, assignment, partial(import_study, source))
+    # Threads that the trial's code left running must not keep the process alive after its last message.
+    os._exit(0)
 
 
 def _why_not_fork(importing: str = "") -> str:

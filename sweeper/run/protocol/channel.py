@@ -15,13 +15,13 @@ import os
 import queue
 import socket
 import threading
+from abc import ABC, abstractmethod
 from multiprocessing.connection import Connection
-from typing import Protocol
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
-from sweeper.errors import ExecutionError
-from sweeper.run.protocol.messages import Judge, Judged, Message, SentMessage
+from sweeper.errors import ExecutionError, ParameterError
+from sweeper.run.protocol.messages import Answered, Judge, Message, SentMessage, Suggest
 from sweeper.spec.space import CategoricalChoice, Distribution
 
 
@@ -45,20 +45,27 @@ _adapter: TypeAdapter[Message] = TypeAdapter(
 )
 
 
-class Link(Protocol):
-    """Interface of the trial's side of the conversation."""
+class Link(ABC):
+    """Trial's side of the conversation."""
 
+    @abstractmethod
     def send(self, message: Message) -> None:
         """Send a message to the worker."""
 
-    def suggest(self, name: str, distribution: Distribution) -> CategoricalChoice:
-        """Ask the worker for a parameter's value and wait for it; raise its `ParameterError` if it has none."""
+    @abstractmethod
+    def ask(self, question: Suggest | Judge) -> Answered:
+        """Send a request to the worker, and wait for the answer."""
 
-    def judge(self, question: Judge) -> Judged:
-        """Ask the worker whether to prune, and wait for its answer."""
-
+    @abstractmethod
     def stop_requested(self) -> bool:
         """Return whether the worker or a signal has requested that the trial stops."""
+
+    def suggest(self, name: str, distribution: Distribution) -> CategoricalChoice:
+        """Return a parameter's value from the worker; raise a `ParameterError` if it has none."""
+        answer = self.ask(Suggest(name, distribution))
+        if answer.error is not None:
+            raise ParameterError(answer.error)
+        return answer.value
 
 
 class Channel:

@@ -10,9 +10,7 @@ the process that compares them does. One that is to be killed sends itself SIGKI
 
 from __future__ import annotations
 
-import os
-import signal
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import reduce
 from operator import or_
@@ -31,7 +29,6 @@ from pydantic import (
 
 from sweeper.checkpoint.identity import Origin
 from sweeper.definition.definition import StudySettings
-from sweeper.errors import ParameterError
 from sweeper.records.results import CheckpointRecord, EpochRecord
 from sweeper.replay.reports import Lengths, Line, StudyAuthors
 from sweeper.spec.checkpointing import Keep
@@ -99,38 +96,24 @@ SentDistribution = Annotated[
 
 @sendable
 class Suggest:
-    """Request for the value of the parameter ``name``; answered by `Suggested`."""
+    """Request for the value of the parameter ``name``; answered by `Answered`."""
 
     name: str
     distribution: SentDistribution
 
 
 @sendable
-class Suggested:
-    """Answer to `Suggest`: the value, or the reason why there is none (``error``)."""
-
-    value: CategoricalChoice
-    error: str | None = None
-
-    def accepted(self) -> CategoricalChoice:
-        """Return the value, or raise the `ParameterError` that says why there is none."""
-        if self.error is not None:
-            raise ParameterError(self.error)
-        return self.value
-
-
-@sendable
 class Judge:
-    """Request for the pruner's decision, with the objective by epoch; answered by `Judged`."""
+    """Request for the pruner's decision, with the objective by epoch; answered by `Answered`."""
 
     values: tuple[tuple[int, float], ...]
 
 
 @sendable
-class Judged:
-    """Answer to `Judge`: whether the pruner ends the trial, or the error that it raised (``error``)."""
+class Answered:
+    """Answer to a request: a parameter's value, or whether the pruner ends the trial; ``error`` if there is none."""
 
-    prune: bool
+    value: CategoricalChoice
     error: str | None = None
 
 
@@ -216,8 +199,6 @@ class ModelExported:
 KEEP_ALL = Keep(last=1 << 40)
 """Retention rules by which nothing is deleted."""
 
-_NEVER = 1 << 30
-
 
 @sendable
 class Replay:
@@ -237,37 +218,6 @@ class Replay:
     die_after: int | None = None
     aside: bool = False
     short: bool = False
-
-
-class ReplaySchedule:
-    """Schedule of one `Replay`, followed step by step."""
-
-    def __init__(self, replay: Replay) -> None:
-        self._wanted = frozenset(replay.checkpoints or ((1, 0),))
-        self._each_epoch = replay.checkpoints is None
-        self._epoch = 0
-        self._also_after = replay.also_after
-        self._die_after = replay.die_after
-
-    def steps_left(self, step: int) -> int:
-        """Return how many steps may run before the next action; at least 1."""
-        ends = {due for due, _ in self._wanted} | {self._also_after, self._die_after}
-        return min((p - step for p in ends if p is not None and p > step), default=_NEVER)
-
-    def is_due(self, step: int, epoch: int) -> bool:
-        """Return whether a checkpoint is to be taken at this position."""
-        also = self._also_after is not None and step >= self._also_after
-        if also:
-            self._also_after = None
-        ended = self._each_epoch and epoch > self._epoch
-        self._epoch = epoch
-        return also or ended or (step, epoch) in self._wanted
-
-    def die_if_due(self, step: int, flush: Callable[[], None]) -> None:
-        """Kill this process if the order says so at this step; ``flush`` waits for the writer first."""
-        if self._die_after is not None and step >= self._die_after:
-            flush()
-            os.kill(os.getpid(), signal.SIGKILL)
 
 
 Count = Annotated[int, Field(ge=0, lt=1 << 63)]
@@ -487,9 +437,8 @@ LastMessage = Finished | StoppedHere | Failed
 Message = (
     Assignment
     | Suggest
-    | Suggested
     | Judge
-    | Judged
+    | Answered
     | Surroundings
     | ReplayBuilt
     | FilesUsed

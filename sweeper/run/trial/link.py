@@ -17,27 +17,25 @@ import traceback
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import NoReturn, cast
+from typing import NoReturn
 
 from sweeper.errors import CheckpointError, DefinitionChangedError, ParameterError, SweeperError
 from sweeper.files.recorder import RECORDER
 from sweeper.files.uses import uses_to_json
 from sweeper.inspection.sources import is_users
 from sweeper.replay.lines import line_of_error
-from sweeper.run.protocol.channel import Channel, GarbledError
+from sweeper.run.protocol.channel import Channel, GarbledError, Link
 from sweeper.run.protocol.messages import (
+    Answered,
     Failed,
     FilesUsed,
     Judge,
-    Judged,
     LastMessage,
     Message,
     Started,
     Stop,
     Suggest,
-    Suggested,
 )
-from sweeper.spec.space import CategoricalChoice, Distribution
 from sweeper.support.installation import missing_package
 
 EXIT_WORKER_GONE = 75
@@ -65,7 +63,7 @@ _NO_REASON = re.compile(
 )
 
 
-class ChannelLink:
+class ChannelLink(Link):
     """The trial's end of the channel; it ends the process if the worker is gone.
 
     ``asked`` is whether the trial has requested a parameter or begun to train.
@@ -75,7 +73,7 @@ class ChannelLink:
         self.asked = False
         self._channel = channel
         self._asking = threading.Lock()
-        self._answers: queue.SimpleQueue[Suggested | Judged] = queue.SimpleQueue()
+        self._answers: queue.SimpleQueue[Answered] = queue.SimpleQueue()
         self._stop = threading.Event()
         threading.Thread(target=self._listen, name="sweeper-link", daemon=True).start()
 
@@ -93,13 +91,7 @@ class ChannelLink:
         if uses := RECORDER.uses(ended=ended):
             self.send(FilesUsed(uses_to_json(uses), ended))
 
-    def suggest(self, name: str, distribution: Distribution) -> CategoricalChoice:
-        return cast("Suggested", self._ask(Suggest(name, distribution))).accepted()
-
-    def judge(self, question: Judge) -> Judged:
-        return cast("Judged", self._ask(question))
-
-    def _ask(self, question: Suggest | Judge) -> Suggested | Judged:
+    def ask(self, question: Suggest | Judge) -> Answered:
         with self._asking:
             self.send(question)
             return self._answers.get()
@@ -121,7 +113,7 @@ class ChannelLink:
                 # No request to stop would arrive any more.
                 self.send(failure_of(error))
                 os._exit(1)
-            if isinstance(message, Suggested | Judged):
+            if isinstance(message, Answered):
                 self._answers.put(message)
             elif isinstance(message, Stop):
                 self.request_stop()

@@ -13,7 +13,9 @@ delivered, so by default the trial's value is of its weights, and not of weights
 
 from __future__ import annotations
 
+import os
 import shutil
+import signal
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -35,7 +37,6 @@ from sweeper.guard.guard import Earlier, name_of
 from sweeper.inspection.measured import measured_names
 from sweeper.inspection.sorts import class_name
 from sweeper.records.results import EpochRecord
-from sweeper.replay.digests import shortened, validation_rows
 from sweeper.replay.lines import line_of
 from sweeper.replay.reports import Authored, StudyAuthors
 from sweeper.run.protocol.channel import Link
@@ -50,14 +51,13 @@ from sweeper.run.protocol.messages import (
     Preparing,
     Replay,
     ReplayBuilt,
-    ReplaySchedule,
     Started,
     StepsReached,
     StoppedHere,
     Surroundings,
     Warned,
 )
-from sweeper.run.trial.parts import make_plan, make_trial, seeds_of
+from sweeper.run.trial.parts import make_plan, make_trial, seeds_of, shortened, validation_rows
 from sweeper.spec.checkpointing import (
     BestSoFar,
     CheckpointEvery,
@@ -167,14 +167,14 @@ def run_trial(
     store_at = partial(open_store, spool=spool, origin=origin)
     loaded = load_newest(directories, warn, known=known, origin=origin)
     loaded = _relocated(loaded, trial.directory)
-    best = BestSoFar(settings.objective, settings.direction) if settings.at == "best" else None
-    schedule = None
     keep: Retention = KEEP_ALL
+    observer: TrialObserver
     if order is None:
+        best = BestSoFar(settings.objective, settings.direction) if settings.at == "best" else None
         keep = retention(definition.keep, settings.at, settings.objective, settings.direction)
+        observer = TrialObserver(link, parse_every(settings.checkpoint_every), best=best)
     else:
-        schedule = ReplaySchedule(order)
-    observer = TrialObserver(link, parse_every(settings.checkpoint_every), schedule, best=best)
+        observer = ReplayObserver(link, order)
     with BackgroundWriter(
         store_at(directories[-1]),
         keep,
@@ -233,7 +233,10 @@ def _last_message(
     if loop.pruned:
         value = last_value(loop, settings)
         return Finished(end.step, value, digest, outcome="pruned", epochs=end.epoch)
-    (first, *further), value_of = final_values(loop, settings, warn)
+    values, value_of = _final_values(loop, settings, warn)
+    for objective, value in zip(settings.objectives, values, strict=True):
+        check_value(objective.name, value, settings.at, end.epoch)
+    first, *further = values
     return Finished(end.step, first, digest, further_values=tuple(further), value_of=value_of)
 
 
@@ -261,12 +264,12 @@ def _judge(settings: StudySettings, link: Link) -> Callable[[Sequence[EpochRecor
     def judge(epochs: Sequence[EpochRecord]) -> bool:
         if objective not in epochs[-1].metrics:
             return False
-        answer = link.judge(
+        answer = link.ask(
             Judge(tuple((e.epoch, e.metrics[objective]) for e in epochs if objective in e.metrics))
         )
         if answer.error is not None:
             raise DefinitionError(answer.error)
-        return answer.prune
+        return bool(answer.value)
 
     return judge if settings.pruner is not None else None
 
@@ -365,19 +368,6 @@ def _sweep_leftovers(
             warn(str(error))
 
 
-def final_values(
-    loop: TrainingLoop, settings: StudySettings, warn: Callable[[str], None]
-) -> tuple[tuple[float, ...], str | None]:
-    """Return the objectives of a complete trial, in order, and what they are of: see `TrialRecord.value_of`.
-
-    ``warn`` is called where the value is not of the delivered weights.
-    """
-    found, value_of = _final_values(loop, settings, warn)
-    for objective, value in zip(settings.objectives, found, strict=True):
-        check_value(objective.name, value, settings.at, loop.position.epoch)
-    return found, value_of
-
-
 def last_value(loop: TrainingLoop, settings: StudySettings) -> float:
     """Return the value of a trial that is pruned or pauses."""
     values = [value for _, value in _reported(loop, settings.objective)]
@@ -387,6 +377,10 @@ def last_value(loop: TrainingLoop, settings: StudySettings) -> float:
 def _final_values(
     loop: TrainingLoop, settings: StudySettings, warn: Callable[[str], None]
 ) -> tuple[tuple[float, ...], str | None]:
+    """Return the objectives of a complete trial, in order, and what they are of: see `TrialRecord.value_of`.
+
+    ``warn`` is called where the value is not of the delivered weights.
+    """
     names = [each.name for each in settings.objectives]
     reported = [_reported(loop, name) for name in names]
     last, (end, _) = tuple(values[-1][1] for values in reported), reported[0][-1]
@@ -432,24 +426,16 @@ _TELL_EVERY = 0.25
 class TrialObserver(Observer):
     """Observer that reports the training's progress to the worker and keeps its snapshots.
 
-    Args:
-        replay: Schedule of a replay, which replaces ``every``; None for an ordinary trial.
-        best: Rule by which an epoch that is the best so far ends with a checkpoint; None for no rule.
+    ``best`` is the rule by which an epoch that is the best so far ends with a checkpoint; None for no rule.
     """
 
     def __init__(
-        self,
-        link: Link,
-        every: CheckpointEvery,
-        replay: ReplaySchedule | None = None,
-        *,
-        best: BestSoFar | None = None,
+        self, link: Link, every: CheckpointEvery, *, best: BestSoFar | None = None
     ) -> None:
         super().__init__(every)
         self._best = best
         self._improved = False
         self._link = link
-        self._replay = replay
         self._reported = 0.0
         self._trained_seconds = 0.0
         self.committed: KeptCheckpoint | None = None
@@ -462,14 +448,7 @@ class TrialObserver(Observer):
     def committed_digest(self) -> str:
         return "" if self.committed is None else self.committed.digest
 
-    def steps_until_due(self, position: Position) -> int:
-        if self._replay is not None:
-            return self._replay.steps_left(position.step)
-        return super().steps_until_due(position)
-
     def is_due(self, position: Position) -> bool:
-        if self._replay is not None:
-            return self._replay.is_due(position.step, position.epoch)
         due = super().is_due(position) or self._improved
         self._improved = False
         return due
@@ -497,8 +476,6 @@ class TrialObserver(Observer):
 
     def steps_done(self, position: Position) -> None:
         super().steps_done(position)
-        if self._replay is not None:
-            self._replay.die_if_due(position.step, self.writer.flush)
         now = time.monotonic()
         if now - self._reported >= _TELL_EVERY:
             self._reported = now
@@ -529,6 +506,41 @@ class TrialObserver(Observer):
 
     def checkpoint_deleted(self, path: Location) -> None:
         self._link.send(CheckpointDeleted(path=str(path)))
+
+
+_NEVER = 1 << 30
+
+
+class ReplayObserver(TrialObserver):
+    """Observer of a replay, which takes the checkpoints of its order alone, and kills itself where that says so."""
+
+    def __init__(self, link: Link, order: Replay) -> None:
+        super().__init__(link, "auto")
+        self._wanted = frozenset(order.checkpoints or ((1, 0),))
+        self._each_epoch = order.checkpoints is None
+        self._epoch = 0
+        self._also_after = order.also_after
+        self._die_after = order.die_after
+
+    def steps_until_due(self, position: Position) -> int:
+        ends = {due for due, _ in self._wanted} | {self._also_after, self._die_after}
+        step = position.step
+        return min((p - step for p in ends if p is not None and p > step), default=_NEVER)
+
+    def is_due(self, position: Position) -> bool:
+        step, epoch = position.step, position.epoch
+        also = self._also_after is not None and step >= self._also_after
+        if also:
+            self._also_after = None
+        ended = self._each_epoch and epoch > self._epoch
+        self._epoch = epoch
+        return also or ended or (step, epoch) in self._wanted
+
+    def steps_done(self, position: Position) -> None:
+        super().steps_done(position)
+        if self._die_after is not None and position.step >= self._die_after:
+            self.writer.flush()
+            os.kill(os.getpid(), signal.SIGKILL)
 
 
 def authors_of(definition: StudyDefinition, plan: TrainingPlan) -> StudyAuthors:

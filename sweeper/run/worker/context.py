@@ -89,7 +89,7 @@ class SlotContext:
             repository=self.study.impatient,
             study=self.study.settings.name,
             worker=self.study.worker,
-            worker_row=self.worker_row,
+            row=self.worker_row,
             health=self.health,
             on_stop=self.stop,
             on_error=self.give_up,

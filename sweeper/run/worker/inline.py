@@ -12,19 +12,18 @@ from typing import TYPE_CHECKING, cast
 
 from sweeper.definition.definition import StudyDefinition
 from sweeper.errors import ExecutionError
+from sweeper.run.protocol.channel import Link
 from sweeper.run.protocol.messages import (
+    Answered,
     Assignment,
     Judge,
-    Judged,
     Message,
     Started,
     Suggest,
-    Suggested,
     Warned,
 )
 from sweeper.run.trial.devices import configure_tensorflow
 from sweeper.run.trial.link import failure_of
-from sweeper.spec.space import CategoricalChoice, Distribution
 from sweeper.train.randomness.fresh_entropy import system_entropy
 
 if TYPE_CHECKING:
@@ -76,7 +75,7 @@ class _WorkerError(BaseException):
     """Wrapper of the worker's errors that is no `Exception`, so that the trial's code does not catch it."""
 
 
-class _InlineLink:
+class _InlineLink(Link):
     """Link of a trial to a worker in the same process."""
 
     def __init__(self, supervisor: AttemptSupervisor) -> None:
@@ -89,7 +88,7 @@ class _InlineLink:
         if self._raised is not None:
             raise self._raised
 
-    def _handle(self, message: Message) -> Suggested | Judged | None:
+    def _handle(self, message: Message) -> Message | None:
         self.asked = self.asked or isinstance(message, Suggest | Started)
         if self._raised is not None:
             raise _WorkerError from self._raised
@@ -103,11 +102,8 @@ class _InlineLink:
     def send(self, message: Message) -> None:
         self._handle(message)
 
-    def suggest(self, name: str, distribution: Distribution) -> CategoricalChoice:
-        return cast("Suggested", self._handle(Suggest(name, distribution))).accepted()
-
-    def judge(self, question: Judge) -> Judged:
-        return cast("Judged", self._handle(question))
+    def ask(self, question: Suggest | Judge) -> Answered:
+        return cast("Answered", self._handle(question))
 
     def stop_requested(self) -> bool:
         try:

@@ -49,6 +49,7 @@ class WorkerRow:
     key: str = field(default_factory=lambda: uuid.uuid4().hex)
 
 
+@dataclass
 class LeaseKeeper:
     """Keeper of a worker's leases: it adds the worker's row, renews the leases, and ends the row.
 
@@ -57,41 +58,29 @@ class LeaseKeeper:
     errors that are no temporary faults of the database. The row ends with the worker's ``error``.
     """
 
-    def __init__(
-        self,
-        *,
-        repository: Repository,
-        study: str,
-        worker: WorkerIdentity,
-        worker_row: WorkerRow,
-        health: DatabaseHealth,
-        on_stop: Callable[[StopRequest], None],
-        on_error: Callable[[Exception], None],
-    ) -> None:
-        self.error: Exception | None = None
-        self._repository = repository
-        self._study = study
-        self._worker = worker
-        self._row = worker_row
-        self._health = health
-        self._on_stop = on_stop
-        self._on_error = on_error
-        self._entering = threading.Lock()
-        self._inside = 0
-        self._held: dict[int, threading.Event] = {}
-        self._holding = threading.Lock()
+    repository: Repository
+    study: str
+    worker: WorkerIdentity
+    row: WorkerRow
+    health: DatabaseHealth
+    on_stop: Callable[[StopRequest], None]
+    on_error: Callable[[Exception], None]
+    error: Exception | None = None
+    _inside: int = 0
+    _held: dict[int, threading.Event] = field(default_factory=dict)
+    _stop: StopRequest | None = None
+    _looked: float = -math.inf
+
+    def __post_init__(self) -> None:
+        self._entering, self._holding, self._looking = (threading.Lock() for _ in range(3))
         self._ended = threading.Event()
         self._thread = threading.Thread()
-        self._stop: StopRequest | None = None
-        self._looking = threading.Lock()
-        self._looked = -math.inf
 
     def __enter__(self) -> Self:
         with self._entering:
             if self._inside == 0:
-                row = asdict(self._row)
-                join = partial(self._repository.join, self._study, self._worker, **row)
-                self._health.retrying(join, lambda: self._health.away_for > _JOIN_PATIENCE)
+                join = partial(self.repository.join, self.study, self.worker, **asdict(self.row))
+                self.health.retrying(join, lambda: self.health.away_for > _JOIN_PATIENCE)
                 self._ended.clear()
                 self._thread = threading.Thread(
                     target=self._keep, name="sweeper-leases", daemon=True
@@ -109,9 +98,7 @@ class LeaseKeeper:
             self._thread.join()
             # If the database cannot be reached, the worker counts as gone when its lease ends.
             with contextlib.suppress(DatabaseUnavailableError):
-                self._repository.leave(
-                    self._row.key, None if self.error is None else str(self.error)
-                )
+                self.repository.leave(self.row.key, None if self.error is None else str(self.error))
 
     def hold(self, token: int) -> threading.Event:
         """Begin to renew the lease of the attempt ``token``; return an event that is set when it is lost."""
@@ -128,17 +115,17 @@ class LeaseKeeper:
         with self._looking:
             if _now() - self._looked < self._interval:
                 return ()
-            lost = self._repository.release_lost(
-                self._study,
-                observer=self._row.key,
-                lease_seconds=self._row.lease_seconds,
+            lost = self.repository.release_lost(
+                self.study,
+                observer=self.row.key,
+                lease_seconds=self.row.lease_seconds,
             )
             self._looked = _now()
             return lost
 
     @property
     def _interval(self) -> float:
-        return min(_LONGEST_POLL, self._row.lease_seconds / _RENEWALS)
+        return min(_LONGEST_POLL, self.row.lease_seconds / _RENEWALS)
 
     def _keep(self) -> None:
         due = _now()
@@ -147,29 +134,27 @@ class LeaseKeeper:
             try:
                 if _now() >= due:
                     self._renew()
-                    due = _now() + self._row.lease_seconds / _RENEWALS - self._interval / 2
-                how = self._repository.stop_requested(self._study)
+                    due = _now() + self.row.lease_seconds / _RENEWALS - self._interval / 2
+                how = self.repository.stop_requested(self.study)
                 if how is not None and how != self._stop:
-                    self._on_stop(how)
+                    self.on_stop(how)
                 self._stop = how
-                self._health.answered()
+                self.health.answered()
             except DatabaseUnavailableError as error:
                 if error.passing:
-                    self._health.failed(error, began)
+                    self.health.failed(error, began)
                 else:
-                    self._on_error(error)
+                    self.on_error(error)
                     self._ended.wait(_LONGEST_POLL)
             except Exception as error:
                 # The worker must not continue, because no thread renews its leases any more.
-                self._on_error(error)
+                self.on_error(error)
                 return
 
     def _renew(self) -> None:
         with self._holding:
             asked = dict(self._held)
-        held = self._repository.renew(
-            asked.keys(), self._row.lease_seconds, worker_key=self._row.key
-        )
+        held = self.repository.renew(asked.keys(), self.row.lease_seconds, worker_key=self.row.key)
         for token, lost in asked.items():
             if token not in held:
                 lost.set()

@@ -70,14 +70,10 @@ class AttemptEnd(Ending):
 
 @dataclass(frozen=True)
 class Death:
-    """End of a trial's process.
+    """End of a trial's process, which had ``trained`` a step, and ``kept`` a checkpoint of that step.
 
-    Attributes:
-        requested: Whether the worker killed it on request.
-        ran_out: Whether the kernel killed it because memory ran out.
-        overran: The trial's seconds if the worker killed it because of the time limit; None otherwise.
-        trained: Whether it had trained a step.
-        kept: The step of its newest checkpoint; None without checkpoints.
+    The worker killed it on request (``requested``), or after ``overran`` seconds because of the time limit; or the
+    kernel killed it because memory ran out.
     """
 
     status: ExitStatus
