@@ -71,7 +71,7 @@ EDITS = {
 class ServerHere:
     """In the fork server's place: the study is imported in this process, afresh each time."""
 
-    alive = True
+    isolation = "fork"
 
     def __init__(self, source, process=None):
         self.source = source
@@ -80,6 +80,9 @@ class ServerHere:
         forget()
         definition = load_source(self.source)
         return Loaded(definition.settings(), True, "", definition.code())
+
+    def choose_isolation(self, *_given):
+        """Every study can be forked."""
 
     def close(self):
         """Nothing is held."""
