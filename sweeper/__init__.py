@@ -2,8 +2,8 @@
 
 A `Study` compares hyperparameters. Every trial trains a model of its own in a process of its own;
 an interrupted trial goes on exactly where it was; everything is in a database that Optuna's tools
-read as well. Importing this package imports neither TensorFlow nor Optuna: each name is looked up
-when it is first used.
+read as well. Importing this package imports neither TensorFlow nor Optuna: each name, but for
+the errors, is looked up when it is first used.
 """
 
 from __future__ import annotations
@@ -11,6 +11,37 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from sweeper.errors import (
+    CheckpointError,
+    CorruptCheckpointError,
+    DatabaseUnavailableError,
+    DatabaseVersionError,
+    DataError,
+    DefinitionChangedError,
+    DefinitionError,
+    ExactnessError,
+    ExecutionError,
+    ExportError,
+    FactoryError,
+    ForeignCheckpointError,
+    IndependenceError,
+    Interrupted,
+    MixedStudyError,
+    NonFiniteError,
+    ObjectiveError,
+    ParameterError,
+    RestoreError,
+    StorageError,
+    StudyFileError,
+    StudyImportError,
+    SupersededError,
+    SweeperError,
+    TrialError,
+    UncapturableError,
+    UnknownStudyError,
+    UsageError,
+    WarmStartError,
+)
 from sweeper.support.installation import VERSION
 
 if TYPE_CHECKING:
@@ -18,37 +49,6 @@ if TYPE_CHECKING:
     from sweeper.api.stored_study import StoredStudy
     from sweeper.api.study import Study, load_study
     from sweeper.definition.trial import Trial
-    from sweeper.errors import (
-        CheckpointError,
-        CorruptCheckpointError,
-        DatabaseUnavailableError,
-        DatabaseVersionError,
-        DataError,
-        DefinitionChangedError,
-        DefinitionError,
-        ExactnessError,
-        ExecutionError,
-        ExportError,
-        FactoryError,
-        ForeignCheckpointError,
-        IndependenceError,
-        Interrupted,
-        MixedStudyError,
-        NonFiniteError,
-        ObjectiveError,
-        ParameterError,
-        RestoreError,
-        StorageError,
-        StudyFileError,
-        StudyImportError,
-        SupersededError,
-        SweeperError,
-        TrialError,
-        UncapturableError,
-        UnknownStudyError,
-        UsageError,
-        WarmStartError,
-    )
     from sweeper.models.exported import Exported
     from sweeper.records.configurations import ConfigurationRecord
     from sweeper.records.evaluations import EvaluationRecord
@@ -76,37 +76,6 @@ if TYPE_CHECKING:
 _MODULES = {
     "sweeper.spec.budgets": ("Halving", "Hyperband"),
     "sweeper.spec.checkpointing": ("Every", "Keep"),
-    "sweeper.errors": (
-        "CheckpointError",
-        "CorruptCheckpointError",
-        "DataError",
-        "DatabaseUnavailableError",
-        "DatabaseVersionError",
-        "DefinitionChangedError",
-        "DefinitionError",
-        "ExactnessError",
-        "ExecutionError",
-        "ExportError",
-        "FactoryError",
-        "ForeignCheckpointError",
-        "IndependenceError",
-        "Interrupted",
-        "MixedStudyError",
-        "NonFiniteError",
-        "ObjectiveError",
-        "ParameterError",
-        "RestoreError",
-        "StorageError",
-        "StudyFileError",
-        "StudyImportError",
-        "SupersededError",
-        "SweeperError",
-        "TrialError",
-        "UncapturableError",
-        "UnknownStudyError",
-        "UsageError",
-        "WarmStartError",
-    ),
     "sweeper.models.exported": ("Exported",),
     "sweeper.api.fit": ("fit",),
     "sweeper.records.configurations": ("ConfigurationRecord",),
@@ -133,11 +102,6 @@ _MODULES = {
     "sweeper.spec.warm_start": ("WarmStart",),
     "sweeper.definition.trial": ("Trial",),
 }
-_NO_MULTI_WORKER = (
-    "sweeper.MultiWorker was removed: a trial trains in one process; use "
-    "Study(strategy=lambda trial: tf.distribute.MirroredStrategy()), which trains on all GPUs that the trial "
-    "sees, and run other trials on other hosts (`sweeper worker`)"
-)
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
 
 __all__ = [
@@ -206,10 +170,6 @@ __version__ = VERSION
 
 def __getattr__(name: str) -> Any:
     module = _MODULE_OF.get(name)
-    if name == "MultiWorker":
-        from sweeper.errors import DefinitionError
-
-        raise DefinitionError(_NO_MULTI_WORKER)
     if module is None:
         msg = f"module 'sweeper' has no attribute {name!r}"
         raise AttributeError(msg)
