@@ -130,24 +130,18 @@ def package_findings() -> Iterator[Diagnostic]:
         if marker is not None and not marker.evaluate({"extra": extra[1] if extra else ""}):
             continue
         fits = found is not None and Version(found) in requirement.specifier
+        name, expected, seen = (
+            requirement.name,
+            str(requirement.specifier),
+            found or "not installed",
+        )
         if extra is None:
-            yield Diagnostic(
-                "packages",
-                requirement.name,
-                "ok" if fits else "broken",
-                found or "not installed",
-                str(requirement.specifier) or "any version",
-                "" if fits else install_command("", f"{requirement.name}{requirement.specifier}"),
-            )
+            advice = "" if fits else install_command("", f"{name}{expected}")
+            level: Level = "ok" if fits else "broken"
+            yield Diagnostic("packages", name, level, seen, expected or "any version", advice)
         elif found is not None and not fits:
-            yield Diagnostic(
-                "packages",
-                f"[{extra[1]}] {requirement.name}",
-                "note",
-                found,
-                f"{requirement.specifier}; only needed if you use it",
-                install_command(extra[1]),
-            )
+            name, expected = f"[{extra[1]}] {name}", f"{expected}; only needed if you use it"
+            yield Diagnostic("packages", name, "note", seen, expected, install_command(extra[1]))
 
 
 def _exact_versions(environment: Environment) -> Diagnostic:

@@ -76,8 +76,7 @@ class FileRecorder:
     def uses(self, *, ended: bool = False) -> tuple[FileUse, ...]:
         """Return the uses so far, with digests of the files as they are now; none unless it is recording.
 
-        Args:
-            ended: The trial has ended, so that the snapshots of ``tf.data`` that it made are there. Ends the record.
+        Once the trial has ``ended``, the snapshots of ``tf.data`` that it made are there; this ends the record.
         """
         if not self.active:
             return ()

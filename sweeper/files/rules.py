@@ -52,10 +52,8 @@ class FileFinding:
 def in_a_run(trial: TrialUses, others: Sequence[TrialUses]) -> Iterator[FileFinding]:
     """Yield the findings about one trial of a run.
 
-    Args:
-        trial: The trial.
-        others: Attempts at other trials, of this study or earlier ones in the same database, and
-            earlier attempts at the trial, the latest last.
+    ``others`` are attempts at other trials, of this study or earlier ones in the same database, and earlier
+    attempts at the trial, the latest last.
     """
     for use in trial.uses:
         theirs = [(each, other) for each in others for other in each.uses if other.path == use.path]
@@ -77,12 +75,7 @@ def in_a_run(trial: TrialUses, others: Sequence[TrialUses]) -> Iterator[FileFind
 
 
 def in_a_check(first: TrialUses, second: TrialUses) -> Iterator[FileFinding]:
-    """Yield the findings about two trials, of which neither was offered the other's files.
-
-    Args:
-        first: The trial that ran first.
-        second: The trial that ran after the files that the first created had been set aside.
-    """
+    """Yield the findings about two trials; the second ran after the files of the first had been set aside."""
     by_path = {use.path: use for use in second.uses}
     for use in first.uses:
         other = by_path.get(use.path, FileUse(use.path))

@@ -40,9 +40,8 @@ _DEEPEST = 40
 class ValueTexts:
     """Texts of plain values for one fingerprint.
 
-    Args:
-        file: The study's file. Its directory, those above it and the home directory count as equal in
-            paths, so that the files can be moved.
+    In paths the directory of ``file``, those above it and the home directory count as equal, so that the
+    files can be moved.
     """
 
     def __init__(self, file: str) -> None:
@@ -87,12 +86,7 @@ class ValueTexts:
 
 
 def names_compared_by_value(source: Source, namespace: Mapping[str, Any]) -> Collection[str]:
-    """Return the variables of a module whose texts do not define their values.
-
-    Args:
-        source: Text of the module.
-        namespace: Variables of the module.
-    """
+    """Return the variables of a module whose texts do not define their values."""
     of_the_moment: set[str] = set()
     opaque: set[str] = set()
     # The statements run in this order, so the properties of what one uses are known.

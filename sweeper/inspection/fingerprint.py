@@ -60,11 +60,7 @@ def read_code(roots: Mapping[str, object]) -> CodeFingerprint:
 
 
 class _Reader:
-    """Reader of all parts that objects reach.
-
-    Args:
-        roots: The factories by their parameters.
-    """
+    """Reader of all parts that ``roots`` reach, the factories by their parameters."""
 
     def __init__(self, roots: Mapping[str, object]) -> None:
         self._parts: dict[str, CodePart] = {}

@@ -71,10 +71,7 @@ class DroppedError(Exception):
 class IntervalReplay:
     """Replay of a part of a trial: from a checkpoint, or its beginning, to a later checkpoint.
 
-    Args:
-        start: The checkpoint to resume; None for the trial's beginning.
-        files: `Trial.directory` of the trial.
-        devices: GPUs that are visible to the processes; None for all.
+    ``files`` is the trial's directory; ``devices`` are the visible GPUs, None for all.
     """
 
     trial: TrialRecord

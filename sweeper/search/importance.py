@@ -20,15 +20,10 @@ _SMALLEST_SHARE, _LARGEST_SHARE = 0.1, 0.5
 def parameter_importances(
     trials: Sequence[TrialRecord], objective: Objective
 ) -> tuple[tuple[str, float], ...]:
-    """Return each parameter's share in being among the best trials, the largest first.
+    """Return each parameter's share in being among the best complete trials, the largest first.
 
-    Args:
-        trials: The study's trials; only complete ones with a finite value are used.
-        objective: One of the study's objectives.
-
-    Returns:
-        The shares, whose sum is 1; empty for fewer than 10 such trials, fewer than two parameters, or
-        if no parameter has a visible effect.
+    The sum of the shares is 1. There are none for fewer than 10 trials with a finite value, fewer than two
+    parameters, or if no parameter has a visible effect.
     """
     import warnings
 

@@ -299,12 +299,7 @@ def encode_own_state(encoder: Encoder, obj: Any, shown: str, path: str) -> Json:
 
 
 class Encoder:
-    """Encoder of the values of one capture, with their shared objects.
-
-    Args:
-        tensors: Receives the arrays.
-        prefix: What their names begin with, before the path.
-    """
+    """Encoder of the values of one capture; ``tensors`` receives the arrays, with ``prefix`` before their paths."""
 
     def __init__(self, tensors: Tensors, prefix: str = "") -> None:
         self._tensors = tensors

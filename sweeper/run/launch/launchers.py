@@ -69,10 +69,7 @@ class Loaded:
 class WarmServer:
     """The worker's side of `sweeper.run.launch.warm_server`; a server that has died is replaced.
 
-    Args:
-        source: The study.
-        process: An unused server process that was started before the study was known; None to start
-            one.
+    ``process`` was started before the study was known; one is started if it is None.
 
     Raises:
         ExecutionError: The system gives no process.

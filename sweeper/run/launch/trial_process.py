@@ -73,12 +73,7 @@ class ExitStatus:
 
 
 class TrialProcess:
-    """Running trial process, for its worker.
-
-    Args:
-        channel: The worker's end of the pipe.
-        reports: Pipe on which the fork server reports the exit code.
-    """
+    """Running trial process, for its worker; the fork server reports its exit code on ``reports``."""
 
     def __init__(self, channel: Channel, reports: Connection, pid: int) -> None:
         self.channel = channel

@@ -46,11 +46,8 @@ _VARIABLES = (keras.Variable, tf.Variable)
 class UserEncoder(Encoder):
     """Encoder of the changed holders, for one capture.
 
-    Args:
-        tensors, prefix: As of `Encoder`.
-        nodes: Objects that existed when training began, by identity.
-        covered: Returns the ids of the variables that other components capture.
-        exempt: Ids of objects that only write.
+    ``nodes`` are the objects that existed when training began, by identity. ``covered`` returns the ids of
+    variables that other components capture; ``exempt`` are those of objects that only write.
     """
 
     def __init__(
@@ -202,12 +199,7 @@ _KEPT: Any = object()
 
 
 class UserDecoder(Decoder):
-    """Decoder of one capture.
-
-    Args:
-        tensors: The arrays, by name.
-        nodes: Objects that existed when training began, by path.
-    """
+    """Decoder of one capture; ``nodes`` are the objects that existed when training began, by path."""
 
     def __init__(self, tensors: Mapping[str, Any], nodes: Mapping[str, Node]) -> None:
         super().__init__(tensors)
