@@ -69,9 +69,8 @@ def test_a_cluster_scaled_to_no_machines_is_refused_by_name():
 
         def close(self): ...
 
-    prepared = SimpleNamespace(
-        repository=None, settings=SimpleNamespace(name="s"), source=StudySource("target", "s.py")
-    )
+    study = SimpleNamespace(repository=None, settings=SimpleNamespace(name="s"))
+    prepared = SimpleNamespace(study=study, source=StudySource("target", "s.py"))
     request = SimpleNamespace(engine="dask", listener=print)
     with pytest.raises(UsageError, match="'dask' has no machines now, so 3 workers cannot be"):
         _Drive(prepared, request)._start_hosts(Scaled(), 3)
