@@ -33,7 +33,7 @@ def loaded():
 
 def public_paths():
     """Of every public name, and of what it leads to, the path in the package."""
-    modules = sweeper._MODULE_OF
+    modules = {name: getattr(sweeper, name).__module__ for name in sweeper.__all__}
     return sorted({*(f"{modules[name]}.{name}" for name in sweeper.__all__), *FURTHER})
 
 
