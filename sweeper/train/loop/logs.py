@@ -27,14 +27,14 @@ _NUMBERS = "biuf"
 _SHOWN = 12
 
 
-def metrics_or_logs(taken: Any, logs: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the metrics of ``taken``, a model, unless its step's ``logs`` have other names, as in ``fit``.
+def metrics_or_logs(trainer: Any, logs: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the metrics of ``trainer``, a model, unless its step's ``logs`` have other names, as in ``fit``.
 
     Of a `TrainingStep` the logs count.
     """
-    if not isinstance(taken, keras.Model):
+    if not isinstance(trainer, keras.Model):
         return logs
-    metrics: Mapping[str, Any] = taken.get_metrics_result()
+    metrics: Mapping[str, Any] = trainer.get_metrics_result()
     return metrics if set(metrics) == set(logs) else logs
 
 

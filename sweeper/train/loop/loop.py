@@ -64,7 +64,7 @@ class TrainingLoop:
     ) -> None:
         self._plan = plan = replace(plan, callbacks=without_superfluous(plan.callbacks, notice))
         self._observer = observer
-        self._taken = plan.steps_of
+        self._trainer = plan.trainer
         self._hidden = HiddenState(plan.order_seed, notice)
         with self._hidden:
             _refuse_uncompiled(plan.model)
@@ -111,13 +111,13 @@ class TrainingLoop:
     def _traced_runners(
         self, source: DataSource, validation: DataSource | None
     ) -> tuple[Runner, Runner | None]:
-        model, data, taken = self._plan.model, self._plan.data, self._taken
-        train = make_runner(model, source, taken.train_step, data.steps_per_epoch)
+        model, data, trainer = self._plan.model, self._plan.data, self._trainer
+        train = make_runner(model, source, trainer.train_step, data.steps_per_epoch)
         build_before_tracing(model, train.example(), self._plan.step)
         test = None
         if validation is not None:
             test = make_runner(
-                model, validation, taken.test_step, data.validation_steps, continues=False
+                model, validation, trainer.test_step, data.validation_steps, continues=False
             )
         for runner in filter(None, (train, test)):
             runner.trace()
@@ -217,7 +217,7 @@ class TrainingLoop:
             self._initial = None
         if loaded is not None and model.run_eagerly:
             batch = self._train.building_batch()
-            self._state.prepared(lambda: take_one_step(model, self._taken.train_step, batch))
+            self._state.build_by(lambda: take_one_step(model, self._trainer.train_step, batch))
         self._state.before_train_begin(loaded)
         self._callbacks.on_train_begin()
         if loaded is None:
@@ -243,12 +243,12 @@ class TrainingLoop:
         started = time.monotonic()
         epoch = self._position.epoch
         if self._position.step_in_epoch == 0:
-            self._taken.reset_metrics()
+            self._trainer.reset_metrics()
             self._callbacks.on_epoch_begin(epoch)
             self._train.reader.begin_epoch(epoch)
         logs = self._train_steps(epoch)
         self._train.reader.end_epoch(epoch)
-        epoch_logs = dict(metrics_or_logs(self._taken, logs))
+        epoch_logs = dict(metrics_or_logs(self._trainer, logs))
         validates = self._plan.data.validates_after(epoch)
         if self._test is not None and validates:
             self._position = replace(self._position, logs=to_python(logs))
@@ -304,10 +304,10 @@ class TrainingLoop:
 
     def _is_to_end(self) -> bool:
         """Return whether the pruner ends the training here; it is not called after the last epoch."""
-        judge, over = self._plan.judge, self._record.epochs
-        if judge is None or not over or self._is_last():
+        judge, epochs = self._plan.judge, self._record.epochs
+        if judge is None or not epochs or self._is_last():
             return False
-        return judge(tuple(over))
+        return judge(tuple(epochs))
 
     def _train_steps(self, epoch: int) -> Mapping[str, Any]:
         model = self._plan.model
@@ -379,7 +379,7 @@ class TrainingLoop:
         """Return the logs of a validation; ``to_callbacks`` tells whether callbacks are called at its batches."""
         model = self._plan.model
         logs: Mapping[str, Any] = {}
-        self._taken.reset_metrics()
+        self._trainer.reset_metrics()
         model.stop_evaluating = False
         test.reader.begin_epoch(epoch)
         steps = test.reader.limit or _NO_END
@@ -405,7 +405,7 @@ class TrainingLoop:
                 self._observer.keep(self._held)
                 raise Stopped
         test.reader.end_epoch(epoch)
-        return to_python(metrics_or_logs(self._taken, logs))
+        return to_python(metrics_or_logs(self._trainer, logs))
 
     def _finish(self) -> None:
         model = self._plan.model

@@ -137,7 +137,7 @@ class TrainingPlan:
     data_asked: bool = False
 
     @property
-    def steps_of(self) -> keras.Model | TrainingStep:
+    def trainer(self) -> keras.Model | TrainingStep:
         """Return the object with ``train_step`` and ``test_step``: the training step, or the model."""
         return self.model if self.step is None else self.step
 

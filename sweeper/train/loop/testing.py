@@ -51,7 +51,7 @@ class CheckpointTests:
         self._beginning: RecordedState | None = None
         with self._hidden:
             self._runner = make_runner(
-                model, held_out.source, plan.steps_of.test_step, held_out.limit, continues=False
+                model, held_out.source, plan.trainer.test_step, held_out.limit, continues=False
             )
             if model._distribute_strategy is not None:
                 # A trace would create variables of metrics on one replica only.

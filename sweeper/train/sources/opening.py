@@ -48,7 +48,7 @@ def open_sources(
         if not is_arrays(train):
             msg = (
                 f"Data(validation_split={data.validation_split!r}) needs arrays, and "
-                f"Data(train=…) is a {_what(train)}; give Data(validation=…) instead"
+                f"Data(train=…) is a {_class_of(train)}; give Data(validation=…) instead"
             )
             raise DataError(msg)
         train, validation = split_arrays(train, data.validation_split)
@@ -129,7 +129,7 @@ def _open(
         return GrainSource(given, options)
     if hasattr(given, "__next__"):
         msg = (
-            f"Data({options.name}=…) is a {_what(given)}, whose position cannot be saved and which is "
+            f"Data({options.name}=…) is a {_class_of(given)}, whose position cannot be saved and which is "
             f"exhausted after one epoch; pass the function that makes it, Data({options.name}=lambda "
             "epoch: …)"
         )
@@ -138,7 +138,7 @@ def _open(
         return ArraySource(given, options, batch_size=batch_size)
     if callable(given):
         return EpochFunctionSource(given, options)
-    msg = f"Data({options.name}=…) is a {_what(given)}; expected {KINDS}"
+    msg = f"Data({options.name}=…) is a {_class_of(given)}; expected {KINDS}"
     raise DataError(msg)
 
 
@@ -170,7 +170,7 @@ def _share_shuffles(
     notice(f"{found}, and the validation measures samples that were trained on; {advice}")
 
 
-def _what(value: object) -> str:
+def _class_of(value: object) -> str:
     return f"{type(value).__module__}.{type(value).__qualname__}"
 
 

@@ -350,10 +350,10 @@ class TrainingState:
             for component in self.components:
                 component.settle()
 
-    def prepared(self, prepare: Callable[[], None]) -> None:
-        """Run ``prepare``, a step that creates variables, and undo its other effects."""
+    def build_by(self, step: Callable[[], None]) -> None:
+        """Run ``step``, which creates variables, and undo its other effects."""
         self.begin()
-        prepare()
+        step()
         for component in self.components:
             component.undo()
         self.first_step_done()
