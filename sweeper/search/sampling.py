@@ -120,9 +120,10 @@ class SearchSession:
         self._given = spec.enqueue[number] if number < len(spec.enqueue) else {}
         # Where nothing looks at other trials, their number is not worth the room that it takes.
         shown = 0 if spec.window is None else number
+        sampler = make_sampler(spec, number)
         self._storage = _WindowStorage(spec.study, spec.directions, finished, shown)
         pruner = NopPruner() if spec.pruner is None else spec.pruner()
-        self._study = _WindowStudy(spec.study, self._storage, make_sampler(spec, number), pruner)
+        self._study = _WindowStudy(spec.study, self._storage, sampler, pruner)
         fixed = {"fixed_params": dict(self._given)} if self._given else {}
         begun = create_trial(state=TrialState.RUNNING, system_attrs=fixed)
         self._id = self._storage.create_new_trial(self._study._study_id, begun)

@@ -51,6 +51,17 @@ def observe(number, point):
     return Observation(number, state, point, {n: SPACE[n] for n in point}, value, {0: 1.0})
 
 
+def test_optuna_says_nothing_of_the_study_that_is_made_for_a_trial(monkeypatch):
+    said = []
+    monkeypatch.setattr(logging.StreamHandler, "emit", lambda _, record: said.append(record.msg))
+    optuna.logging.set_verbosity(optuna.logging.INFO)
+    optuna.create_study()
+    assert said, "the control"
+    said.clear()
+    draw(open_search(SamplerSpec("random", seed=3), 0))
+    assert said == []
+
+
 def test_random_draws_the_same_whatever_ran_before():
     spec = SamplerSpec("random", seed=3)
     forwards = [draw(open_search(spec, n)) for n in range(10)]

@@ -77,7 +77,9 @@ KILLING = """
     from sweeper.run.trial import process
 
     # Kills a pruned trial's process twice: when it knows, and when it is about to tell.
-    judge, send = process.ChannelLink.judge, process.ChannelLink.send
+    from sweeper.run.protocol.messages import Judge
+
+    ask, send = process.ChannelLink.ask, process.ChannelLink.send
 
     def once(moment):
         mark = Path(__file__).with_name(f"{moment}-{NUMBER}")
@@ -85,9 +87,9 @@ KILLING = """
             mark.touch()
             os.kill(os.getpid(), signal.SIGKILL)
 
-    def judged(self, question):
-        answer = judge(self, question)
-        if answer.prune:
+    def asked(self, question):
+        answer = ask(self, question)
+        if isinstance(question, Judge) and answer.value:
             once("knows")
         return answer
 
@@ -96,7 +98,7 @@ KILLING = """
             once("tells")
         send(self, message)
 
-    process.ChannelLink.judge, process.ChannelLink.send = judged, sent
+    process.ChannelLink.ask, process.ChannelLink.send = asked, sent
     """
 
 
