@@ -223,14 +223,14 @@ class Rewinding:
 
 
 class Earlier(enum.Enum):
-    """What the order of a pass needs of the earlier passes."""
+    """Need of a pass's order for the earlier passes."""
 
     COUNTED = enum.auto()
-    """Their number."""
+    """The number of earlier passes decides the order."""
     REWOUND = enum.auto()
-    """Their number, and that they leave the seeds as a read pass would."""
+    """Their number decides it, if each leaves the seeds as a pass that was read."""
     READ = enum.auto()
-    """That they were read to their end."""
+    """All earlier passes have to be read to their end."""
 
 
 def earlier_passes(
