@@ -1,6 +1,7 @@
 """Options of a run and of a worker host: three frozen records, each passed as a whole.
 
-Commands import this module before they start the fork server's process, so it imports nothing slow.
+Commands import this module before they start the fork server's process, so it does not import TensorFlow,
+Optuna or SQLAlchemy.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from sweeper.records.events import Listener
     from sweeper.run.launch.server_process import ServerProcess
     from sweeper.spec.repeating import ConfirmRequest
-from sweeper.spec.settings import Settings
+    from sweeper.spec.settings import Settings
 
 
 @dataclass(frozen=True)
