@@ -25,7 +25,7 @@ HERE = Path(__file__).parent
 
 OURS: Mapping[str, str] = {
     "Python, and the modules of the command": "importing TensorFlow",
-    "imports in the fork server: TensorFlow, Keras, the study": "checking once",
+    "imports in the fork server: TensorFlow, Keras, the study": "0/1 done",
     "rows of the study and its first trial, claim": "trial 0: starting",
     "fork": "building the model",
     "model: built, compiled, looked at by the guard": "making the data",
