@@ -30,10 +30,7 @@ from trainings import (
 
 import sweeper
 from sweeper import Data
-from sweeper.checkpoint.reading import load_checkpoint
 from sweeper.errors import DataError, RestoreError, UncapturableError
-from sweeper.train.loop.loop import TrainingLoop
-from sweeper.train.sources import tfdata
 
 X, Y = digits(50)
 BATCHES = [(X[i : i + 8], Y[i : i + 8]) for i in range(0, 50, 8)]
@@ -140,19 +137,16 @@ def parts_of_one_shuffle(**options):
     return make
 
 
-def test_control_without_their_order_the_parts_of_one_shuffle_are_others(tmp_path, monkeypatch):
-    def make():
-        return plan(model=small, data=parts_of_one_shuffle())
+def test_a_checkpoint_without_the_order_of_a_shuffle_that_the_data_now_share_is_refused(tmp_path):
+    def fit(epochs, *, reshuffle):
+        whole = tf.data.Dataset.from_tensor_slices((X, Y))
+        whole = whole.shuffle(20, reshuffle_each_iteration=reshuffle)
+        data = Data(train=whole.skip(12).batch(8), validation=whole.take(12).batch(8))
+        sweeper.fit(small(), data, epochs=epochs, checkpoints=tmp_path, notice=print)
 
-    watcher = Watcher(tmp_path, lambda position: position.step == 5, block=1)
-    expected = weights(train(make(), watcher)._plan.model)
-    monkeypatch.setattr(tfdata._SharedShuffles, "restore", lambda *_: None)
-    loaded = load_checkpoint(watcher.kept[0])
-    assert not equal(weights(train(make(), Watcher(), loaded)._plan.model), expected)
-    monkeypatch.undo()
-    del loaded.state["data"]["train"]["state"]["own"]["draws"]
+    fit(1, reshuffle=False)
     with pytest.raises(RestoreError, match="has no order of the seeds"):
-        train(make(), Watcher(), loaded)
+        fit(2, reshuffle=True)
 
 
 class Holding(Batches):
@@ -211,11 +205,11 @@ def test_what_no_checkpoint_holds_of_a_dataset_is_refused_where_it_changes():
     ],
 )
 def test_one_notice_says_that_an_epoch_goes_on_with_the_next_pass_where_fit_ends_it(
-    data, steps_per_epoch, notices
+    data, steps_per_epoch, notices, tmp_path
 ):
     told = []
     given = Data(train=data(), batch_size=8, steps_per_epoch=steps_per_epoch)
-    TrainingLoop(plan(model=classifying, data=lambda: given), Watcher(), told.append).run()
+    sweeper.fit(classifying(), given, epochs=3, checkpoints=tmp_path, notice=told.append)
     about = [each for each in told if "continues with the next pass" in each]
     assert len(about) == notices
     assert all(
@@ -246,25 +240,6 @@ def rows():
     return tf.RaggedTensor.from_row_lengths(X.reshape(-1)[:150], [1 + n % 5 for n in range(50)])
 
 
-def ragged_arrays(shuffle=True):
-    return Data(train=(rows(), Y), batch_size=8, validation_split=0.2, shuffle=shuffle)
-
-
-@pytest.mark.whole
-@pytest.mark.parametrize("eager", [False, True])
-def test_ragged_tensors_train_as_in_fit(eager):
-    def planned():
-        model = functools.partial(model_on, "ragged-arrays", eager=eager)
-        return plan(model=model, data=lambda: ragged_arrays(shuffle=False))
-
-    ours = train(planned(), Watcher()).history.history
-    fitted = planned().model.fit(
-        rows(), Y, batch_size=8, shuffle=False, validation_split=0.2, epochs=3, verbose=0
-    )
-    for name, values in fitted.history.items():
-        np.testing.assert_allclose(ours[name], values, rtol=1e-5)
-
-
 FORMS = ("ragged-arrays", "tf", "scipy", "ragged")
 
 
@@ -273,14 +248,10 @@ def model_on(form, *, eager):
     return ragged_model(**options) if form.startswith("ragged") else small(0.0, **options)
 
 
-def data_in(form):
+def data_in(form, **options):
     if form == "ragged-arrays":
-        return ragged_arrays()
+        return Data(train=(rows(), Y), batch_size=8, validation_split=0.2, **options)
     return Data(train=lambda _epoch: sparse_batches(form))
-
-
-BY_REQUEST = [("tf", False), ("tf", True), ("scipy", False), ("ragged", False), ("ragged", True)]
-"""SciPy's batches become TensorFlow's; a model on ragged tensors is above."""
 
 
 def sparse_batches(form):
@@ -299,18 +270,28 @@ def sparse_batches(form):
     ("form", "eager"),
     [
         ("scipy", True),
-        *(pytest.param(*case, marks=pytest.mark.whole) for case in BY_REQUEST),
+        *(
+            pytest.param(form, eager, marks=pytest.mark.whole)
+            for form in FORMS
+            for eager in (False, True)
+            if (form, eager) != ("scipy", True)
+        ),
     ],
 )
-def test_sparse_and_ragged_batches_of_a_function_train_as_in_fit(form, eager):
+def test_sparse_and_ragged_batches_and_ragged_tensors_train_as_in_fit(form, eager):
     def planned():
         model = functools.partial(model_on, form, eager=eager)
-        return plan(model=model, data=lambda: data_in(form))
+        return plan(model=model, data=lambda: data_in(form, shuffle=False))
 
     ours = train(planned(), Watcher()).history.history
-    endless = (batch for _ in range(4) for batch in sparse_batches(form))
-    fitted = planned().model.fit(endless, steps_per_epoch=6, epochs=3, shuffle=False, verbose=0)
-    np.testing.assert_allclose(ours["loss"], fitted.history["loss"], rtol=1e-5)
+    if form == "ragged-arrays":
+        given = {"x": rows(), "y": Y, "batch_size": 8, "validation_split": 0.2}
+    else:
+        endless = (batch for _ in range(4) for batch in sparse_batches(form))
+        given = {"x": endless, "steps_per_epoch": 6}
+    fitted = planned().model.fit(**given, epochs=3, shuffle=False, verbose=0)
+    for name, values in fitted.history.items():
+        np.testing.assert_allclose(ours[name], values, rtol=1e-5)
 
 
 def test_the_data_of_a_checkpoint_must_be_of_the_same_kind(tmp_path):
@@ -369,6 +350,7 @@ FITTED = {
 
 
 @pytest.mark.usefixtures("_without_constant_folding")
+@pytest.mark.parametrize("eager", [False, True])
 @pytest.mark.parametrize(
     "kind",
     [
@@ -379,12 +361,13 @@ FITTED = {
         ),
     ],
 )
-def test_a_training_on_any_kind_of_data_is_fits_own(kind):
+def test_a_training_on_any_kind_of_data_is_fits_own(kind, eager):
     data, given = FITTED[kind]()
     theirs, ours = Recorder(HOOKS), Recorder(HOOKS)
-    model = plan(model=small, data=lambda: data).model
+    build = functools.partial(small, run_eagerly=eager)
+    model = plan(model=build, data=lambda: data).model
     model.fit(**given, epochs=2, shuffle=False, callbacks=[theirs], verbose=0)
-    planned = plan(model=small, data=lambda: data, callbacks=lambda: [ours], epochs=2)
+    planned = plan(model=build, data=lambda: data, callbacks=lambda: [ours], epochs=2)
     loop = train(planned, Watcher())
     assert ours.calls == theirs.calls
     assert equal(weights(planned.model), weights(model))
@@ -413,37 +396,24 @@ def test_a_dataset_of_unknown_length_calls_back_as_fit_does(options):
     assert int(planned.model.optimizer.iterations) == 14
 
 
-def test_a_model_that_runs_eagerly_trains_on_batches_and_datasets_alike():
-    trained = [
-        weights(
-            train(
-                plan(model=lambda: small(run_eagerly=True), data=lambda d=data: d, epochs=1),
-                Watcher(),
-            )._plan.model
-        )
-        for data in (
-            Data(train=Batches(), shuffle=False),
-            Data(train=dataset()),
-            Data(train=(X, Y), batch_size=8, shuffle=False),
-        )
-    ]
-    assert equal(trained[0], trained[1])
-    assert equal(trained[0], trained[2])
-
-
 # What cannot be trained on
 
 
-def test_an_epoch_without_a_batch_is_refused():
-    data = Data(train=lambda epoch: BATCHES[:2] if epoch == 0 else [])
-    with pytest.raises(DataError, match="yielded no batch in epoch 1"):
-        train(plan(model=small, data=lambda: data), Watcher())
+WIDE = [*BATCHES[:2], (np.zeros((8, 9), "float32"), Y[:8])]
 
 
-def test_a_batch_of_another_form_is_refused_with_its_position():
-    wide = [*BATCHES[:2], (np.zeros((8, 9), "float32"), Y[:8])]
-    with pytest.raises(DataError, match=r"batch 3 of epoch 1 has an array of shape \(8, 9\)"):
-        train(plan(model=small, data=lambda: Data(train=lambda _epoch: wide)), Watcher())
+@pytest.mark.parametrize(
+    ("batches", "message"),
+    [
+        (lambda epoch: BATCHES[:2] if epoch == 0 else [], "yielded no batch in epoch 1"),
+        (lambda _: WIDE, r"batch 3 of epoch 1 has an array of shape \(8, 9\)"),
+    ],
+)
+def test_an_epoch_without_a_batch_and_a_batch_of_another_form_are_refused(
+    batches, message, tmp_path
+):
+    with pytest.raises(DataError, match=message):
+        sweeper.fit(one_layer(), Data(train=batches), epochs=2, checkpoints=tmp_path)
 
 
 class Rebuilds(keras.Model):

@@ -105,14 +105,12 @@ def test_another_order_of_the_data_is_noticed():
         assert equal(weights(loop._plan.model), weights(model)) != shuffle
 
 
-# One at a time is what the tests above do.
-@pytest.mark.parametrize("steps", [pytest.param(1, marks=pytest.mark.whole), 3])
-def test_steps_per_execution_calls_back_as_fit_does(steps):
+def test_steps_per_execution_calls_back_as_fit_does():
     data = small_data(shuffle=False)
     theirs, ours = Recorder(HOOKS), Recorder(HOOKS)
 
     def build():
-        return compiled(steps_per_execution=steps)
+        return compiled(steps_per_execution=3)
 
     model = fitted([theirs], data, build)
     loop = train(plan(model=build, data=lambda: data, callbacks=lambda: [ours]), Watcher())
@@ -120,39 +118,7 @@ def test_steps_per_execution_calls_back_as_fit_does(steps):
     assert equal(weights(loop._plan.model), weights(model))
 
 
-def test_keras_own_callbacks_steer_as_in_fit():
-    data = small_data(shuffle=False, validation_freq=1)
-
-    def callbacks():
-        return [
-            keras.callbacks.ReduceLROnPlateau("val_loss", patience=0, min_delta=10.0, factor=0.5),
-            keras.callbacks.EarlyStopping("val_loss", patience=1, min_delta=10.0),
-        ]
-
-    planned = plan(model=one_layer, data=lambda: data)
-    planned.model.fit(
-        *data.train, batch_size=16, epochs=6, shuffle=False, verbose=0,
-        validation_data=data.validation, callbacks=callbacks(),
-    )  # fmt: skip
-    loop = train(plan(model=one_layer, data=lambda: data, callbacks=callbacks, epochs=6), Watcher())
-    assert len(loop.history.epoch) == 2, "early stopping ended it"
-    assert loop.history.history == planned.model.history.history
-    assert equal(weights(loop._plan.model), weights(planned.model))
-
-
-def weighing():
-    model = one_layer()
-    model.compile("sgd", "mse", weighted_metrics=["mae"])
-    return model
-
-
 def averaging():
-    model = one_layer()
-    model.compile(keras.optimizers.SGD(0.01, use_ema=True, ema_momentum=0.9), "mse")
-    return model
-
-
-def averaging_dropping():
     model = dropping()
     model.compile(keras.optimizers.SGD(0.02, use_ema=True, ema_momentum=0.7), "mse")
     return model
@@ -168,6 +134,13 @@ def swapping():
     return [keras.callbacks.SwapEMAWeights(swap_on_epoch=True)]
 
 
+def steering():
+    return [
+        keras.callbacks.ReduceLROnPlateau("val_loss", patience=0, min_delta=10.0, factor=0.5),
+        keras.callbacks.EarlyStopping("val_loss", patience=1, min_delta=10.0),
+    ]
+
+
 def in_order(samples=100, *more, **options):
     return Data(train=(*digits(samples), *more), batch_size=16, shuffle=False, **options)
 
@@ -179,18 +152,19 @@ nightly = pytest.mark.whole
 @pytest.mark.parametrize(
     ("build", "data", "callbacks"),
     [
-        pytest.param(weighing, in_order(100, SCALE), tuple, id="sample weights"),
-        pytest.param(weighing, in_order(class_weight={0: 2.0, 2: 0.5}), tuple, id="class weights"),
+        pytest.param(compiled, in_order(100, SCALE), tuple, id="sample weights"),
+        pytest.param(compiled, in_order(class_weight={0: 2.0, 2: 0.5}), tuple, id="class weights"),
         pytest.param(averaging, in_order(), tuple, id="averages end in the model"),
         pytest.param(lambda: compiled(run_eagerly=True), in_order(40), tuple, id="eager"),
         pytest.param(unbuilt, in_order(), tuple, id="built by its first batch", marks=nightly),
         pytest.param(
-            averaging_dropping,
+            averaging,
             small_data(shuffle=False),
             swapping,
             id="averages left in the model",
             marks=nightly,
         ),
+        pytest.param(one_layer, small_data(shuffle=False), steering, id="stops early"),
     ],
 )
 def test_weights_and_history_are_fits_own(build, data, callbacks):
@@ -198,3 +172,4 @@ def test_weights_and_history_are_fits_own(build, data, callbacks):
     loop = train(plan(model=build, data=lambda: data, callbacks=callbacks), Watcher())
     assert equal(weights(loop._plan.model), weights(model))
     assert loop.history.history == model.history.history
+    assert len(loop.history.epoch) == (2 if callbacks is steering else 3)

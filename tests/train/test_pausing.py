@@ -7,16 +7,11 @@ import keras
 import pytest
 from exactness_models import compiled
 from keras import layers, optimizers
-from trainings import Watcher, equal, plan, weights
+from trainings import Watcher, equal, one_layer, plan, train, unvalidated, weights
 
+import sweeper
 from sweeper.checkpoint.reading import load_newest
-from sweeper.errors import ObjectiveError
-from sweeper.records.results import EpochRecord
-from sweeper.train.loop.logs import check_rung, check_rungs
-from sweeper.train.loop.loop import TrainingLoop
-from sweeper.train.loop.plan import Paused
-
-EPOCHS = 4
+from sweeper.errors import SweeperError
 
 
 def stopping():
@@ -42,49 +37,48 @@ CASES = [
 ]
 
 
-def planned(model, callbacks):
-    return plan(
-        model=model, data=models.data, callbacks=callbacks, epochs=EPOCHS, objective="val_loss"
-    )
-
-
 @pytest.mark.whole
 @pytest.mark.parametrize(("model", "callbacks"), CASES)
 def test_a_promoted_training_is_the_whole_one(model, callbacks, tmp_path):
-    watcher = Watcher(tmp_path / "whole")
-    loop = TrainingLoop(planned(model, callbacks), watcher)
-    loop.run()
-    given = planned(model, callbacks)
-    rungs = (1, 2, None)
-    for rung in rungs:
-        directory = tmp_path / "paused"
-        loaded = load_newest([directory], print) if directory.exists() else None
-        again = Watcher(directory)
-        given = replace(planned(model, callbacks), pause_after=rung)
-        going = TrainingLoop(given, again)
-        if rung is None:
-            going.run(loaded)
-            break
-        with pytest.raises(Paused):
-            going.run(loaded)
-        assert going.position.epoch == rung, "the checkpoint is of the rung's epoch"
-        # Who comes to a rung twice, because the news of it was lost, trains nothing.
-        with pytest.raises(Paused):
-            TrainingLoop(replace(planned(model, callbacks), pause_after=rung), Watcher()).run(
-                load_newest([directory], print)
-            )
-    assert again.digest == watcher.digest
-    assert equal(weights(given.model), weights(loop._plan.model))
-    assert going.epochs == loop.epochs
+    def planned(rung):
+        options = {"data": models.data, "epochs": 4, "objective": "val_loss"}
+        return replace(plan(model=model, callbacks=callbacks, **options), pause_after=rung)
+
+    whole = Watcher(tmp_path / "whole")
+    expected = train(planned(None), whole)
+    # Who comes to a rung twice, because the news of it was lost, trains nothing.
+    for rung, trained in ((1, 1), (1, 0), (2, 1), (None, 2)):
+        watcher = Watcher(tmp_path / "paused")
+        loop = train(planned(rung), watcher, load_newest([tmp_path / "paused"], pytest.fail))
+        assert loop.position.epoch == rung or rung is None
+        assert len(watcher.epochs) == trained
+    assert watcher.digest == whole.digest
+    assert equal(*(weights(each._plan.model) for each in (loop, expected)))
+    assert loop.epochs == expected.epochs
 
 
-def test_a_rung_whose_epoch_reports_no_objective_is_refused_before_any_step():
-    data = models.data(validation_freq=2)
-    check_rungs((2, 4), "val_loss", data)
-    check_rungs((1, 3), "loss", data)
-    with pytest.raises(ObjectiveError, match=r"'val_loss' after 1 and 3 epochs.*validation_freq=2"):
-        check_rungs((1, 3, 4), "val_loss", data)
-    with pytest.raises(
-        ObjectiveError, match="after epoch 3, but that epoch reported only 'loss'; report it"
-    ):
-        check_rung("score", EpochRecord(2, {"loss": 0.5}))
+class ScoresEarly(keras.callbacks.Callback):
+    def on_epoch_end(self, epoch, logs=None):
+        if not epoch:
+            logs["score"] = 1.0
+
+
+def eager():
+    model = one_layer()
+    model.compile("sgd", "mse", run_eagerly=True)
+    return model
+
+
+def test_a_rung_whose_epoch_reports_no_objective_is_refused(tmp_path):
+    study = sweeper.Study(
+        name="scored",
+        model=lambda _trial: eager(),
+        data=lambda _trial: unvalidated(),
+        callbacks=lambda _trial: [ScoresEarly()],
+        objective="score",
+        budget=sweeper.Halving(min_epochs=2),
+        epochs=6,
+        trials=3,
+    )
+    with pytest.raises(SweeperError, match="after epoch 2, but that epoch reported only 'loss'"):
+        study.run(storage=f"sqlite:///{tmp_path}/s.db", runs_dir=tmp_path, isolation="inline")
