@@ -175,8 +175,7 @@ def test_every_checkpoint_on_the_validation_data_gives_its_epochs_val_metrics(
         assert [control.run(each) for each in loaded] != metrics, "the step is what measures"
 
 
-@pytest.mark.whole
-def test_what_a_checkpoint_gives_depends_on_no_other_one(tmp_path):
+def test_what_a_checkpoint_gives_depends_on_no_other_one(tmp_path, monkeypatch):
     """With a model and data that draw random numbers wherever they can."""
 
     class Noisy(keras.layers.Layer):
@@ -210,21 +209,8 @@ def test_what_a_checkpoint_gives_depends_on_no_other_one(tmp_path):
     backwards = measuring(data(), model)
     assert ahead == [backwards.run(each) for each in reversed(loaded)][::-1]
     assert len({each["loss"] for each in ahead}) == 3
-
-
-def test_control_generators_that_go_on_are_seen(tmp_path, monkeypatch):
-    def model():
-        built = classifying()
-        built.add(keras.layers.Lambda(lambda x: x + keras.random.normal(tf.shape(x))))
-        built.compile("sgd", "mse")
-        return built
-
-    data = Data((X, X[:, :4]), test=(X, X[:, :4]))
-    loaded, _ = trained(tmp_path, model, lambda: data)
-    tests = measuring(data, model)
-    assert tests.run(loaded[0]) == tests.run(loaded[0])
     monkeypatch.setattr(testing.RecordedState, "restore", lambda _self: None)
-    assert tests.run(loaded[0]) != tests.run(loaded[0])
+    assert ahead != [forwards.run(each) for each in loaded], "control: generators that go on"
 
 
 def test_the_step_is_traced_once_for_all_checkpoints(tmp_path):
@@ -240,11 +226,12 @@ def test_the_step_is_traced_once_for_all_checkpoints(tmp_path):
         built.compile("sgd", "mse")
         return built
 
-    loaded, metrics = trained(tmp_path, model, small_data)
+    loaded, _ = trained(tmp_path, model, small_data)
     calls.clear()
     tests = measuring(small_data(), model)
     traced = len(calls)
-    assert [tests.run(each) for each in loaded] == metrics
+    for each in loaded:
+        tests.run(each)
     assert len(calls) == traced > 0
 
 

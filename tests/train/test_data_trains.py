@@ -1,7 +1,8 @@
-"""Training on every kind of data: equal to ``model.fit``, and what it refuses.
+"""Every kind of data, for trainings of other files, and what a training on it refuses and says.
 
-What each source promises by itself is in ``tests/conformance/test_data_source.py``; that each is
-resumed exactly is in ``test_exactness_suite.py``.
+What each source promises by itself is in ``tests/conformance/test_data_source.py``; that each trains as
+in ``model.fit`` is in ``test_loop_equals_fit.py``, and that it is resumed exactly in
+``test_exactness_suite.py``.
 """
 
 from __future__ import annotations
@@ -14,18 +15,14 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from trainings import (
-    HOOKS,
-    Recorder,
     Watcher,
     classifying,
     digits,
-    equal,
     one_layer,
     plan,
     resumed,
     train,
     untuned,
-    weights,
 )
 
 import sweeper
@@ -150,45 +147,27 @@ def test_a_checkpoint_without_the_order_of_a_shuffle_that_the_data_now_share_is_
 
 
 class Holding(Batches):
-    """Holds what no checkpoint could, and a large array; changes what it is told to."""
+    """Holds what no checkpoint could; counts, and exchanges what it holds if it is told to."""
 
-    changes: str = ""
-
-    def __init__(self):
+    def __init__(self, *, exchanges=False):
         super().__init__()
+        self.exchanges = exchanges
         self.connection = threading.Lock()
-        self.samples = np.zeros((1000, 10))
         self.ended = 0
 
     def on_epoch_end(self):
         self.ended += 1
-        if self.changes == "connection":
+        if self.exchanges:
             self.connection = threading.Lock()
-        if self.changes == "samples":
-            self.samples[3, 3] += 1
 
 
-def captured(changes):
-    """The last checkpoint of a training on a dataset that changes so."""
-    holding = Holding()
-    holding.changes = changes
-    watcher = Watcher(snapshot_at=lambda position: position.step_in_epoch == 0)
-    train(plan(model=one_layer, data=lambda: Data(train=holding)), watcher)
-    assert watcher.last is not None
-    return watcher.last
-
-
-def test_only_what_has_changed_of_a_dataset_is_in_a_checkpoint_whatever_else_it_holds():
-    plain, written = captured(""), captured("samples")
-    (added,) = set(written.tensors) - set(plain.tensors)
-    assert "samples" in added
-    (changed,) = plain.state["user_state"]["changed"].values()
+def test_what_no_checkpoint_holds_of_a_dataset_is_refused_where_it_changes_and_nowhere_else():
+    watcher = Watcher()
+    train(plan(model=one_layer, data=lambda: Data(train=Holding())), watcher)
+    (changed,) = watcher.last.state["user_state"]["changed"].values()
     assert changed["set"] == {"ended": 3}
-
-
-def test_what_no_checkpoint_holds_of_a_dataset_is_refused_where_it_changes():
     with pytest.raises(UncapturableError, match=r"'connection' changed .*lock"):
-        captured("connection")
+        train(plan(model=one_layer, data=lambda: Data(train=Holding(exchanges=True))), Watcher())
 
 
 @pytest.mark.parametrize(
@@ -266,34 +245,6 @@ def sparse_batches(form):
     return [(made[form](kept[i : i + 8]), Y[i : i + 8]) for i in range(0, 48, 8)]
 
 
-@pytest.mark.parametrize(
-    ("form", "eager"),
-    [
-        ("scipy", True),
-        *(
-            pytest.param(form, eager, marks=pytest.mark.whole)
-            for form in FORMS
-            for eager in (False, True)
-            if (form, eager) != ("scipy", True)
-        ),
-    ],
-)
-def test_sparse_and_ragged_batches_and_ragged_tensors_train_as_in_fit(form, eager):
-    def planned():
-        model = functools.partial(model_on, form, eager=eager)
-        return plan(model=model, data=lambda: data_in(form, shuffle=False))
-
-    ours = train(planned(), Watcher()).history.history
-    if form == "ragged-arrays":
-        given = {"x": rows(), "y": Y, "batch_size": 8, "validation_split": 0.2}
-    else:
-        endless = (batch for _ in range(4) for batch in sparse_batches(form))
-        given = {"x": endless, "steps_per_epoch": 6}
-    fitted = planned().model.fit(**given, epochs=3, shuffle=False, verbose=0)
-    for name, values in fitted.history.items():
-        np.testing.assert_allclose(ours[name], values, rtol=1e-5)
-
-
 def test_the_data_of_a_checkpoint_must_be_of_the_same_kind(tmp_path):
     def planned(train):
         return plan(model=one_layer, data=lambda: Data(train=train))
@@ -321,81 +272,6 @@ def test_on_epoch_end_is_called_once_an_epoch_however_often_training_stops(tmp_p
     assert calls == ["begin", "end"] * 2
 
 
-# Against fit
-
-
-FITTED = {
-    "PyDataset": lambda: (
-        Data(train=Batches(), validation=Batches(), shuffle=False, class_weight={1: 2.0}),
-        {"x": Batches(), "validation_data": Batches(), "class_weight": {0: 1.0, 1: 2.0}},
-    ),
-    "tf.data": lambda: (
-        Data(train=dataset(), validation=dataset(), validation_steps=3, class_weight={1: 2.0}),
-        {
-            "x": dataset(),
-            "validation_data": dataset(),
-            "validation_steps": 3,
-            "class_weight": {0: 1.0, 1: 2.0, 2: 1.0, 3: 1.0},
-        },
-    ),
-    "tf.data, endless": lambda: (
-        Data(train=dataset().repeat(), steps_per_epoch=5),
-        {"x": dataset().repeat(), "steps_per_epoch": 5},
-    ),
-    "arrays, split": lambda: (
-        Data(train=(X, Y), batch_size=8, shuffle=False, validation_split=0.3, validation_freq=[2]),
-        {"x": X, "y": Y, "batch_size": 8, "validation_split": 0.3, "validation_freq": [2]},
-    ),
-}
-
-
-@pytest.mark.usefixtures("_without_constant_folding")
-@pytest.mark.parametrize("eager", [False, True])
-@pytest.mark.parametrize(
-    "kind",
-    [
-        *("tf.data", "arrays, split"),
-        *(
-            pytest.param(kind, marks=pytest.mark.whole)
-            for kind in ("PyDataset", "tf.data, endless")
-        ),
-    ],
-)
-def test_a_training_on_any_kind_of_data_is_fits_own(kind, eager):
-    data, given = FITTED[kind]()
-    theirs, ours = Recorder(HOOKS), Recorder(HOOKS)
-    build = functools.partial(small, run_eagerly=eager)
-    model = plan(model=build, data=lambda: data).model
-    model.fit(**given, epochs=2, shuffle=False, callbacks=[theirs], verbose=0)
-    planned = plan(model=build, data=lambda: data, callbacks=lambda: [ours], epochs=2)
-    loop = train(planned, Watcher())
-    assert ours.calls == theirs.calls
-    assert equal(weights(planned.model), weights(model))
-    assert loop.history.history == model.history.history
-
-
-@pytest.mark.usefixtures("_without_constant_folding")
-@pytest.mark.filterwarnings("ignore:Your input ran out of data:UserWarning")
-@pytest.mark.parametrize(
-    "options", [pytest.param({}, marks=pytest.mark.whole), {"steps_per_execution": 3}]
-)
-def test_a_dataset_of_unknown_length_calls_back_as_fit_does(options):
-    # Fit finds the end by a step that fails, and that still counts the optimizer's iterations and
-    # draws a dropout's seed (not so with steps_per_execution): no dropout, and the weights alone.
-    options = {**options, "dropout": 0.0}
-    data = Data(train=dataset(known=False))
-    theirs, ours = Recorder(HOOKS), Recorder(HOOKS)
-    model = plan(model=lambda: small(**options), data=lambda: data).model
-    model.fit(data.train, epochs=2, shuffle=False, callbacks=[theirs], verbose=0)
-    planned = plan(
-        model=lambda: small(**options), data=lambda: data, callbacks=lambda: [ours], epochs=2
-    )
-    train(planned, Watcher())
-    assert ours.calls == theirs.calls
-    assert equal(planned.model.get_weights(), model.get_weights())
-    assert int(planned.model.optimizer.iterations) == 14
-
-
 # What cannot be trained on
 
 
@@ -414,38 +290,3 @@ def test_an_epoch_without_a_batch_and_a_batch_of_another_form_are_refused(
 ):
     with pytest.raises(DataError, match=message):
         sweeper.fit(one_layer(), Data(train=batches), epochs=2, checkpoints=tmp_path)
-
-
-class Rebuilds(keras.Model):
-    """A model whose own step is given ``x`` alone, as published autoencoders are."""
-
-    def __init__(self):
-        super().__init__()
-        self.layer = keras.layers.Dense(X.shape[1])
-
-    def call(self, x):
-        return self.layer(x)
-
-    def train_step(self, data):
-        with tf.GradientTape() as tape:
-            loss = tf.reduce_mean(tf.square(self(data, training=True) - data))
-        gradients = tape.gradient(loss, self.trainable_variables)
-        self.optimizer.apply_gradients(zip(gradients, self.trainable_variables, strict=True))
-        return {"loss": loss}
-
-
-@pytest.mark.parametrize("eager", [False, pytest.param(True, marks=pytest.mark.whole)])
-def test_a_step_of_its_own_is_given_x_alone_as_fit_gives_it(eager, tmp_path):
-    def made():
-        keras.utils.set_random_seed(1)
-        model = Rebuilds()
-        model(X[:1])
-        model.compile(optimizer="sgd", loss="mse", run_eagerly=eager)
-        return model
-
-    expected = made()
-    expected.fit(X, batch_size=10, epochs=2, shuffle=False, verbose=0)
-    given = made()
-    data = Data(train=X, batch_size=10, shuffle=False)
-    sweeper.fit(given, data, epochs=2, checkpoints=tmp_path)
-    assert equal(weights(given), weights(expected))

@@ -248,25 +248,6 @@ def test_a_loaded_model_that_draws_is_refused(tmp_path):
     assert "RandomStandardNormal" in refusal(tf.saved_model.load(str(tmp_path)).draw)
 
 
-def test_a_helper_of_an_eager_step_is_refused():
-    function = traced(helper)
-
-    class Model(keras.Model):
-        def train_step(self, data):
-            logs = super().train_step(data)
-            self.layers[-1].bias.assign_add(function())
-            return logs
-
-    def build():
-        inputs = keras.Input((8,))
-        model = Model(inputs, keras.layers.Dense(4, activation="softmax")(inputs))
-        model.compile("sgd", "sparse_categorical_crossentropy", run_eagerly=True)
-        return model
-
-    with pytest.raises(UncapturableError, match=r"the function helper .*operations.py:\d+"):
-        train(plan(model=build, epochs=1), Watcher())
-
-
 @pytest.mark.parametrize(("name", "message"), [("train_step", "training"), ("test_step", "valid")])
 def test_a_layer_that_draws_by_a_kernel_is_refused_with_its_line(name, message):
     class DrawsByKernel(keras.layers.Layer):

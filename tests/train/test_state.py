@@ -179,11 +179,6 @@ def test_an_attribute_that_training_changes_to_what_cannot_be_held_is_refused():
         snapshot_of(remembering(threading.Lock))
 
 
-def test_only_attributes_that_changed_are_captured():
-    last = snapshot_of(remembering(lambda: (1, 2)))
-    assert list(last.state["user_state"]["changed"]["model"]["set"]) == ["kept"]
-
-
 def test_a_model_that_draws_no_numbers_has_no_attributes_to_capture():
     assert snapshot_of(one_layer).state["user_state"] == {"changed": {}, "left_out": []}
 

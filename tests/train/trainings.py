@@ -188,22 +188,21 @@ def plan(
     step=None,
 ):
     """A plan built as a trial builds it: each factory from its own seed."""
-    seed_everything(SEEDS.child("model"))
-    with FreshEntropy(SEEDS.sequence("model"), "model"):
-        built = model()
-    seed_everything(SEEDS.child("step"))
-    taken = None if step is None else step()
+
+    def made(name, factory):
+        seed_everything(SEEDS.child(name))
+        with FreshEntropy(SEEDS.sequence(name), name):
+            return factory()
+
+    built = made("model", model)
+    taken = step and made("step", step)
     if taken is not None:
         taken.bind(built)
-    seed_everything(SEEDS.child("data"))
-    with FreshEntropy(SEEDS.sequence("data"), "data"):
-        given = data()
-    seed_everything(SEEDS.child("callbacks"))
-    with FreshEntropy(SEEDS.sequence("callbacks"), "callbacks"):
-        called = callbacks()
+    given = made("data", data)
+    called = made("callbacks", callbacks)
     seed_everything(SEEDS.child("training"))
-    order = SEEDS.sequence("order")
     objectives = () if objective is None else (objective,)
+    order = SEEDS.sequence("order")
     return TrainingPlan(
         built, given, called, epochs, objectives, order, tracked=tracked(), step=taken
     )
