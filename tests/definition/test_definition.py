@@ -131,9 +131,7 @@ def test_a_keras_object_instead_of_a_factory_is_refused_though_a_model_can_be_ca
 def test_settings_go_through_json_unchanged(changes, objectives):
     settings = defined(**changes).settings()
     again = StudySettings.from_json(json.loads(json.dumps(settings.to_json())))
-    assert again == settings
-    assert repr(again) == repr(settings), "one and true are two points"
-    assert again.to_json() == settings.to_json()
+    assert repr(again.to_json()) == repr(settings.to_json()), "one and true are two points"
     assert [(each.name, each.direction) for each in again.objectives] == objectives
     assert again.audit == changes.get("audit", "auto")
 

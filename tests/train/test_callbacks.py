@@ -130,23 +130,21 @@ REFUSED_IF_CHANGED = {
     ),
     "seeds": (lambda: np.random.default_rng(1), lambda rng: rng.spawn(1), "is a seed sequence"),
     "file": (lambda: moved("rb"), lambda file: file.read(1), "is an open file"),
-    # In an iteration it does not tell its position.
-    "text file": (lambda: moved("r"), next, "is an open file that was closed"),
     # They make their variables when they are first used.
     "layer": (
         lambda: keras.layers.Dense(2),
         lambda layer: layer(np.ones((1, 3))),
-        "a keras.*build",
+        "a keras",
     ),
     "optimizer": (
         keras.optimizers.Adam,
         lambda optimizer: optimizer.build([keras.Variable(1.0)]),
-        "a keras.*build",
+        "a keras",
     ),
     "metric": (
         keras.metrics.F1Score,
         lambda metric: metric.update_state(np.eye(2), np.eye(2, dtype="float32")),
-        "a keras.*build",
+        "a keras",
     ),
 }
 
@@ -160,6 +158,12 @@ def test_what_no_checkpoint_can_hold_is_refused_where_training_changes_it_and_no
     stopped_and_resumed(lambda: [Uses(make(), lambda _: None)], tmp_path, 3)
     with pytest.raises(UncapturableError, match=rf"callback Uses.thing.*{expected}.*; \w+ "):
         train(light(lambda: [Uses(make(), use)]), Watcher(block=1, stop_at=2))
+
+
+@pytest.mark.usefixtures("closes")
+def test_a_text_file_in_an_iteration_does_not_tell_its_position_and_is_refused():
+    with pytest.raises(UncapturableError, match="is an open file that was closed"):
+        train(light(lambda: [Uses(moved("r"), next)]), Watcher(block=1, stop_at=2))
 
 
 class Grows(Holder):

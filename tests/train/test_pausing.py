@@ -7,11 +7,9 @@ import keras
 import pytest
 from exactness_models import compiled
 from keras import layers, optimizers
-from trainings import Watcher, equal, one_layer, plan, train, unvalidated, weights
+from trainings import Watcher, equal, plan, train, weights
 
-import sweeper
 from sweeper.checkpoint.reading import load_newest
-from sweeper.errors import SweeperError
 
 
 def stopping():
@@ -55,30 +53,3 @@ def test_a_promoted_training_is_the_whole_one(model, callbacks, tmp_path):
     assert watcher.digest == whole.digest
     assert equal(*(weights(each._plan.model) for each in (loop, expected)))
     assert loop.epochs == expected.epochs
-
-
-class ScoresEarly(keras.callbacks.Callback):
-    def on_epoch_end(self, epoch, logs=None):
-        if not epoch:
-            logs["score"] = 1.0
-
-
-def eager():
-    model = one_layer()
-    model.compile("sgd", "mse", run_eagerly=True)
-    return model
-
-
-def test_a_rung_whose_epoch_reports_no_objective_is_refused(tmp_path):
-    study = sweeper.Study(
-        name="scored",
-        model=lambda _trial: eager(),
-        data=lambda _trial: unvalidated(),
-        callbacks=lambda _trial: [ScoresEarly()],
-        objective="score",
-        budget=sweeper.Halving(min_epochs=2),
-        epochs=6,
-        trials=3,
-    )
-    with pytest.raises(SweeperError, match="after epoch 2, but that epoch reported only 'loss'"):
-        study.run(storage=f"sqlite:///{tmp_path}/s.db", runs_dir=tmp_path, isolation="inline")
