@@ -111,10 +111,6 @@ def averaged():
     return compiled(optimizer, layers.BatchNormalization())
 
 
-def accumulating():
-    return compiled(optimizers.Adam(0.02, gradient_accumulation_steps=2), layers.Dropout(0.3))
-
-
 def nadam_averaged():
     optimizer = optimizers.Nadam(0.02, use_ema=True, ema_momentum=0.8)
     return compiled(optimizer, layers.Dropout(0.2))
