@@ -78,6 +78,7 @@ def test_what_changed_to_what_no_checkpoint_can_hold_is_refused_by_callback_and_
     assert "get_state(self)" in message
     assert "set_state(self, state)" in message
     assert "trial.output_only" in message
+    del raised
     gc.collect()  # the file is closed here, where nobody minds
 
 
