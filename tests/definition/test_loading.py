@@ -65,29 +65,15 @@ def test_the_only_study_needs_no_name_even_under_two(tmp_path):
 
 
 def test_of_several_studies_the_one_of_that_name_is_taken(tmp_path):
-    more = 'other = Study(name="two", model=model, data=data, epochs=1, trials=1)\n'
+    more = 'other = Study(name="two", model=model, data=data, epochs=1, trials=1)\nx = 3\n'
     file = write(tmp_path / "b.py", more=more)
-    with pytest.raises(StudyFileError, match=r"holds 2 studies; name one: .*:study or .*:other"):
-        load_definition(str(file))
+    with pytest.raises(StudyFileError, match="a int under the name 'x'"):
+        load_definition(f"{file}:x")
     assert load_definition(str(file), study_name="two").name == "two"
     with pytest.raises(StudyFileError, match=r"no study called 'three'; it holds study \('one'\)"):
         load_definition(str(file), study_name="three")
     with pytest.raises(StudyFileError, match="is now a study called 'two'; expected 'one'"):
         load_definition(f"{file}:other", study_name="one")
-
-
-@pytest.mark.parametrize(
-    ("more", "target", "message"),
-    [
-        ("", "d.py:missing", "nothing under the name 'missing'"),
-        ("x = 3\n", "d.py:x", "a int under the name 'x'"),
-        ("del study\n", "d.py", "holds no study"),
-    ],
-)
-def test_what_is_there_instead_is_said(tmp_path, more, target, message):
-    write(tmp_path / "d.py", more=more)
-    with pytest.raises(StudyFileError, match=message):
-        load_definition(target)
 
 
 def test_files_that_no_import_would_find_are_loaded_all_the_same(tmp_path):
@@ -118,8 +104,8 @@ def test_a_study_is_loaded_as_it_stands_whatever_python_has_compiled_of_it(
     monkeypatch.setattr(sys, "dont_write_bytecode", False)
     monkeypatch.setattr(sys, "meta_path", [f for f in sys.meta_path if "Users" not in str(f)])
     monkeypatch.syspath_prepend(tmp_path)
-    (tmp_path / "helper.py").write_text("NAME = 'one'")
-    (tmp_path / "later.py").write_text("NAME = 'one'")
+    for name in ("helper", "later"):
+        (tmp_path / f"{name}.py").write_text("NAME = 'one'")
     text = STUDY.replace("{name!r}", "helper.NAME + 'one'")
     (tmp_path / "edited.py").write_text(f"import helper\n{text}")
 

@@ -4,9 +4,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
-from sweeper.definition.trial import Trial
-from sweeper.errors import ParameterError
+from sweeper import Trial
+from sweeper.errors import ParameterError, UncapturableError
 from sweeper.spec.space import Categorical, FloatRange, IntRange
 
 
@@ -85,3 +86,18 @@ def test_an_impossible_question_is_refused_before_it_is_asked(ask, message):
     with pytest.raises(ParameterError, match=message):
         ask(made)
     assert asked.questions == []
+
+
+def test_a_trial_tracks_an_object_under_a_name_of_its_own():
+    made, _ = trial()
+    step = made.track("step", tf.Variable(0, trainable=False))
+    assert made.track("step", step) is step
+    assert dict(made.tracked) == {"step": step}
+    with pytest.raises(UncapturableError, match=r"track\('step', …\) was called for two objects"):
+        made.track("step", tf.Variable(1))
+
+
+@pytest.mark.parametrize("value", [5, [1], {"a": 1}, "x", None, np.zeros(3), object()])
+def test_what_cannot_be_tracked_is_refused_with_its_name(value):
+    with pytest.raises(UncapturableError, match=r"track\('my_step', …\) was given a .*tf.Variable"):
+        trial()[0].track("my_step", value)

@@ -106,27 +106,6 @@ class Collector(keras.callbacks.Callback):
         bias.assign_add(keras.ops.full(bias.shape, float(self.scale(moved))))
 
 
-class WithMethods(keras.callbacks.Callback):
-    """Holds what no checkpoint can, and says itself what to keep."""
-
-    def __init__(self):
-        super().__init__()
-        self.lock = threading.Lock()
-        self.total = 0.0
-
-    def on_epoch_end(self, epoch, logs=None):
-        with self.lock:
-            self.total += logs["loss"]
-        kernel = self.model.layers[-1].kernel
-        kernel.assign(kernel * (1 + 0.01 * self.total))
-
-    def get_state(self):
-        return {"total": self.total}
-
-    def set_state(self, state):
-        self.total = state["total"]
-
-
 class Patient(keras.callbacks.EarlyStopping):
     """One of Keras's own with more: it changes a setting of its base, and keeps a list."""
 
@@ -146,7 +125,7 @@ class Patient(keras.callbacks.EarlyStopping):
 def collectors():
     collector, schedule = Collector(Path("files")), LearningRatePerBatch()
     collector.other = schedule
-    return [collector, schedule, WithMethods(), Patient()]
+    return [collector, schedule, Tells(), Patient()]
 
 
 def sharing():
@@ -190,37 +169,21 @@ class Warm:
         return rate * 0.9**self.calls
 
 
-def of_keras():
+def every_one_of_keras():
+    batches = {"save_weights_only": True, "save_freq": 3}
+    best = {"mode": "max", "save_best_only": True, "save_freq": 5}
     return [
         keras.callbacks.EarlyStopping("val_loss", patience=2, restore_best_weights=True),
         keras.callbacks.ReduceLROnPlateau("loss", patience=1, min_delta=0.5, factor=0.5),
         keras.callbacks.TerminateOnNaN(),
-    ]
-
-
-def writing():
-    return [
         keras.callbacks.CSVLogger("epochs.csv"),
         keras.callbacks.CSVLogger("more.csv", append=True),
         keras.callbacks.ModelCheckpoint(
             "best-{epoch}.weights.h5", "val_loss", save_best_only=True, save_weights_only=True
         ),
+        keras.callbacks.ModelCheckpoint("batch-{batch}.weights.h5", **batches),
+        keras.callbacks.ModelCheckpoint("best.keras", "accuracy", **best),
     ]
-
-
-def writing_by_batches():
-    return [
-        keras.callbacks.ModelCheckpoint(
-            "batch-{batch}.weights.h5", save_weights_only=True, save_freq=3
-        ),
-        keras.callbacks.ModelCheckpoint(
-            "best.keras", "accuracy", mode="max", save_best_only=True, save_freq=5
-        ),
-    ]
-
-
-def every_one_of_keras():
-    return [*of_keras(), *writing(), *writing_by_batches()]
 
 
 def scheduled():
@@ -232,7 +195,10 @@ def swapping():
 
 
 def left_and_reduced():
-    return [*left_swapped(), keras.callbacks.ReduceLROnPlateau("loss", patience=1, min_delta=9.0)]
+    return [
+        keras.callbacks.SwapEMAWeights(swap_on_epoch=True),
+        keras.callbacks.ReduceLROnPlateau("loss", patience=1, min_delta=9.0),
+    ]
 
 
 def worst_first():
@@ -242,10 +208,6 @@ def worst_first():
         keras.callbacks.EarlyStopping("loss", **options),
         keras.callbacks.ReduceLROnPlateau("loss", 0.5, 1),
     ]
-
-
-def left_swapped():
-    return [keras.callbacks.SwapEMAWeights(swap_on_epoch=True)]
 
 
 def per_batch():
@@ -320,22 +282,24 @@ class Jitter(keras.callbacks.Callback):
 
 
 class Tells(keras.callbacks.Callback):
-    """Counts, and tells and takes its count by methods of its own."""
+    """Holds what no checkpoint can, and tells and takes its count by methods of its own."""
 
     def __init__(self):
         super().__init__()
+        self.lock = threading.Lock()
         self.calls = 0
 
     def get_state(self):
-        return self.calls
+        return {"calls": self.calls}
 
     def set_state(self, state):
-        self.calls = state
+        self.calls = state["calls"]
 
     def on_train_batch_end(self, batch, logs=None):
-        self.calls += 1
-        bias = self.model.layers[1].bias
-        bias.assign_add(1e-4 * self.calls * keras.ops.ones_like(bias))
+        with self.lock:
+            self.calls += 1
+        last = self.model.trainable_variables[-1]
+        last.assign_add(1e-4 * self.calls * keras.ops.ones_like(last))
 
 
 def watchful():

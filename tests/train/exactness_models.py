@@ -1,7 +1,5 @@
 """Tiny models for the exactness suite: every optimizer, random layer and way to train once."""
 
-import warnings
-
 import keras
 import numpy as np
 import tensorflow as tf
@@ -108,22 +106,9 @@ def every_random_layer():
     )
 
 
-def by_xla():
-    """Keras compiles nothing by XLA while kernels have to be deterministic, and says so."""
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        model = compiled(optimizers.SGD(0.05, 0.9), layers.Dropout(0.3), jit_compile=True)
-    assert any("Proceeding with `jit_compile=False`" in str(warning.message) for warning in caught)
-    return model
-
-
 def averaged():
     optimizer = optimizers.SGD(0.05, use_ema=True, ema_momentum=0.8, ema_overwrite_frequency=3)
     return compiled(optimizer, layers.BatchNormalization())
-
-
-def accumulating():
-    return compiled(optimizers.Adam(0.02, gradient_accumulation_steps=2), layers.Dropout(0.3))
 
 
 def nadam_averaged():
@@ -223,47 +208,7 @@ def annealed():
     return model
 
 
-class Drawing(keras.Model):
-    """Draws from a generator that is no part of it: the user tracks it by name."""
-
-    def __init__(self):
-        super().__init__()
-        self.body = keras.Sequential([keras.Input((8,)), layers.Dense(4, activation="softmax")])
-
-    def call(self, x):
-        return self.body(x)
-
-    def train_step(self, batch):
-        x, y = batch
-        return super().train_step((x + 0.1 * TRACKED["noise"].normal(tf.shape(x)), y))
-
-
 TRACKED = {}
-
-
-def drawing():
-    TRACKED.clear()
-    TRACKED["noise"] = tf.random.Generator.from_seed(11)
-    model = Drawing()
-    model.compile(optimizers.SGD(0.05), "sparse_categorical_crossentropy")
-    return model
-
-
-def tracked():
-    return dict(TRACKED)
-
-
-def attentive():
-    inputs = keras.Input((8,))
-    x = layers.Reshape((4, 2))(inputs)
-    x = layers.MultiHeadAttention(2, 3, dropout=0.3)(x, x)
-    shared = layers.Dense(3, kernel_regularizer="l2")
-    x = layers.concatenate([shared(x[:, 0]), shared(x[:, 1])])
-    outputs = layers.Dense(4, activation="softmax")(layers.UnitNormalization()(x))
-    model = keras.Model(inputs, outputs)
-    optimizer = optimizers.AdamW(schedules.PolynomialDecay(0.02, 20), weight_decay=0.01)
-    model.compile(optimizer, "sparse_categorical_crossentropy", weighted_metrics=["accuracy"])
-    return model
 
 
 class Halves:

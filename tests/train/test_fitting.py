@@ -13,11 +13,9 @@ from forked_programs import PROGRAM
 from trainings import digits, dropping, one_layer
 
 import sweeper
-from sweeper.checkpoint.identity import Origin, claim_directory
 from sweeper.errors import (
     FactoryError,
     ForeignCheckpointError,
-    RestoreError,
     UsageError,
     WarmStartError,
 )
@@ -163,14 +161,6 @@ def test_more_epochs_go_on_from_the_end(tmp_path):
     assert more.history == whole.history
 
 
-def test_the_checkpoints_of_another_model_are_refused(finished, tmp_path):
-    checkpoints = copied(finished, tmp_path)
-    other = keras.Sequential([keras.Input((8,)), keras.layers.Dense(5)])
-    other.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
-    with pytest.raises(RestoreError, match="model variable 0"):
-        sweeper.fit(other, digits(), epochs=1, checkpoints=checkpoints, seed=1)
-
-
 def test_the_checkpoints_of_another_training_are_refused_and_left_as_they_are(finished, tmp_path):
     """The attack: the same directory and model, and one thing that makes it another training."""
     x, y = digits()
@@ -188,52 +178,56 @@ def test_the_checkpoints_of_another_training_are_refused_and_left_as_they_are(fi
         assert {p: p.read_bytes() for p in checkpoints.rglob("*") if p.is_file()} == before
 
 
-def test_the_directory_of_a_study_is_refused_for_a_training(tmp_path):
-    claim_directory(tmp_path, Origin("digits", "1" * 32, 0, 0, "f"))
+def test_the_directory_of_a_study_is_refused_for_a_training(finished, tmp_path):
+    owner = copied(finished, tmp_path) / "owner.json"
+    owner.write_text(json.dumps({**json.loads(owner.read_text()), "study": "digits"}))
+    for step in owner.parent.glob("step-*"):
+        shutil.rmtree(step)
     with pytest.raises(ForeignCheckpointError, match="belongs to study 'digits'"):
-        sweeper.fit(one_layer(), digits(), epochs=1, checkpoints=tmp_path)
-    assert [path.name for path in tmp_path.iterdir()] == ["owner.json"]
+        sweeper.fit(one_layer(), digits(), epochs=1, checkpoints=owner.parent)
+    assert [path.name for path in owner.parent.iterdir()] == ["owner.json"]
 
 
-def test_what_is_not_a_compiled_model_is_refused(tmp_path):
-    with pytest.raises(FactoryError, match="expected a compiled"):
-        sweeper.fit(object(), digits(), epochs=1, checkpoints=tmp_path)
-    bare = keras.Sequential([keras.Input((8,)), keras.layers.Dense(4)])
-    with pytest.raises(FactoryError, match="not compiled"):
-        sweeper.fit(bare, digits(), epochs=1, checkpoints=tmp_path)
+def uncompiled():
+    return keras.Sequential([keras.Input((8,)), keras.layers.Dense(4)])
 
 
-def test_a_bucket_is_refused_before_anything_runs():
-    with pytest.raises(UsageError, match="in a directory"):
-        sweeper.fit(None, None, epochs=1, checkpoints="s3://bucket/x")
+@pytest.mark.parametrize(
+    ("model", "where", "message"),
+    [
+        (object, ".", "expected a compiled"),
+        (uncompiled, ".", "not compiled"),
+        (object, "s3://bucket/x", "in a directory"),
+    ],
+)
+def test_what_cannot_be_trained_is_refused(model, where, message, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises((FactoryError, UsageError), match=message):
+        sweeper.fit(model(), digits(), epochs=1, checkpoints=where)
 
 
 @pytest.mark.whole
 def test_a_training_begins_from_a_file_and_goes_on_from_its_own_checkpoint(tmp_path):
-    x, y = digits()
-
-    def drawn(seed=3):
-        keras.utils.set_random_seed(seed)
-        return one_layer()
-
-    base, other, model = drawn(1), drawn(), drawn()
     file = tmp_path / "base.weights.h5"
-    base.save_weights(file)
-    other.load_weights(file)
 
-    def trained(model, name, epochs, **begin):
-        sweeper.fit(model, (x, y), epochs=epochs, checkpoints=tmp_path / name, **begin)
+    def trained(name, *, epochs=1, load=False, **options):
+        keras.utils.set_random_seed(3)
+        model = one_layer()
+        if load:
+            model.load_weights(file)
+        sweeper.fit(model, digits(), epochs=epochs, checkpoints=tmp_path / name, **options)
         return [variable.numpy().tobytes() for variable in model.variables]
 
+    one_layer().save_weights(file)
     said = []
-    begun = trained(model, "begun", 1, warm_start=file, notice=said.append)
-    assert begun == trained(other, "loaded", 1)
-    assert begun != trained(drawn(), "drawn", 1), "negative control"
+    begun = trained("begun", warm_start=file, notice=said.append)
+    assert begun == trained("loaded", load=True)
+    assert begun != trained("drawn"), "negative control"
     [message] = said
     assert message.startswith(f"begins from {file} (Keras weights")
     file.unlink()
-    assert trained(drawn(), "begun", 2, warm_start=file) == trained(drawn(), "loaded", 2)
+    assert trained("begun", epochs=2, warm_start=file) == trained("loaded", epochs=2)
     with pytest.raises(WarmStartError, match=r"base\.weights\.h5 does not exist"):
-        trained(drawn(), "nowhere", 1, warm_start=file)
+        trained("nowhere", warm_start=file)
     with pytest.raises(UsageError, match="fit has no trials"):
-        trained(drawn(), "nowhere", 1, warm_start=print)
+        trained("nowhere", warm_start=print)

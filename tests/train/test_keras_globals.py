@@ -1,18 +1,12 @@
 """What Keras keeps for the whole process is restored, whatever a callback has made of it."""
 
+import exactness_models as models
 import keras
 import pytest
 import tensorflow as tf
 from trainings import Watcher, plan, train, unvalidated
 
 from sweeper.errors import UncapturableError
-
-
-class Noise(keras.layers.Layer):
-    """Draws from Keras's global generator in the step."""
-
-    def call(self, x, training=False):
-        return x + keras.random.normal(keras.ops.shape(x), stddev=0.1) if training else x
 
 
 class Predicts(keras.callbacks.Callback):
@@ -33,16 +27,13 @@ class Predicts(keras.callbacks.Callback):
         self.drawn()
 
 
-def build():
-    layers = [keras.Input((8,)), Noise(), keras.layers.Dense(4, activation="softmax")]
-    model = keras.Sequential(layers)
-    model.compile(keras.optimizers.SGD(0.1), "sparse_categorical_crossentropy")
-    return model
-
-
 @pytest.mark.parametrize(("at", "refused"), [((9,), True), ((3,), False), ((), False)], ids=str)
 def test_a_function_traced_with_a_generator_that_was_replaced_is_refused(at, refused):
     """Replaced after the trace, before it, and never."""
+
+    def build():
+        return models.compiled(keras.optimizers.SGD(0.1), models.GlobalNoise())
+
     made = plan(model=build, data=unvalidated, callbacks=lambda: [Predicts(at)], epochs=2)
     watcher = Watcher(snapshot_at=lambda position: position.step in (7, 10))
     if refused:

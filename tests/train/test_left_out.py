@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from sweeper.train.userstate import Roots, UserState
+from sweeper.train.userstate.refused import Kind, Uncaptured
 
 SEEN = 0
 
@@ -93,11 +94,18 @@ def test_each_key_of_a_dictionary_has_its_own_and_what_is_gone_has_one():
     assert found[f"{name}['took']"] == found["callback Keeps: attribute 'left'"] == "missing"
 
 
+class Pair(tuple[int, int]):
+    """A class of the user's whose values are not in its attributes."""
+
+    __slots__ = ()
+
+
 def test_a_fingerprint_follows_the_value_and_not_the_kind_of_sequence_or_number():
     callback = Keeps()
     state = begun(callback)
     found = []
-    for value in ([1, 2], (1, 2), [1, 3], {"a": np.arange(300)}, {"a": np.arange(1, 301)}):
+    values = ([1, 2], (1, 2), [1, 3], {"a": np.arange(300)}, {"a": np.arange(1, 301)})
+    for value in (*values, Pair((1, 2)), Pair((1, 3))):
         callback.left = value
         found.append(fingerprints(state))
     assert found[0] == found[1]
@@ -106,6 +114,7 @@ def test_a_fingerprint_follows_the_value_and_not_the_kind_of_sequence_or_number(
     assert found[2]["callback Keeps.left[1]"] == "3"
     assert found[3].keys() == found[4].keys()
     assert found[3] != found[4]
+    assert found[5] != found[6], "what a class holds beside its attributes counts"
 
 
 def _in_place(callback):
@@ -171,22 +180,6 @@ def test_a_value_that_set_state_puts_back_otherwise_has_another_fingerprint(chan
     assert [name for name in before if before[name] == after[name]] == []
 
 
-class Pair(tuple[int, int]):
-    """A class of the user's whose values are not in its attributes."""
-
-    __slots__ = ()
-
-
-def test_what_a_class_holds_beside_its_attributes_counts():
-    callback = Keeps()
-    state = begun(callback)
-    texts = set()
-    for pair in (Pair((1, 2)), Pair((1, 3))):
-        callback.left = pair
-        texts.add(tuple(fingerprints(state).items()))
-    assert len(texts) == 2
-
-
 def test_a_path_into_the_trials_directory_is_the_same_in_another_directory():
     found = []
     for directory in ("/runs/trial/files", "/tmp/replay/files"):
@@ -202,3 +195,12 @@ def test_a_callback_that_only_writes_has_none():
     state = begun(callback, output=[callback])
     callback.left = 5
     assert fingerprints(state) == {}
+
+
+@pytest.mark.parametrize("stable", [True, False])
+def test_a_token_that_differs_each_time_is_a_change_unless_it_is_known_to(stable):
+    """A dataset's iterator that reads ahead has another position each time: it may have advanced."""
+    tokens = iter(range(100))
+    holder = Uncaptured(object(), "it", Kind((), "it", "", lambda _: next(tokens), stable=stable))
+    holder.begin()
+    assert holder.changed() is stable

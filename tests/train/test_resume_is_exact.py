@@ -10,33 +10,22 @@ from dataclasses import replace
 
 import keras
 import pytest
-import tensorflow as tf
-from test_exactness_suite import CASE, differing, go_on, in_files_of
+import trainings
+from test_exactness_suite import CASE, differing, go_on, resumed, stop_at
 from trainings import (
     Watcher,
     equal,
-    leave_out,
     mlp,
     one_layer,
     plan,
-    resumed,
     small_data,
     train,
     unvalidated,
     weights,
 )
 
-from sweeper.checkpoint.reading import load_newest
+import sweeper
 from sweeper.errors import RestoreError, UncapturableError
-from sweeper.train.loop.loop import TrainingLoop
-
-
-def outcome(loop):
-    return weights(loop._plan.model), loop.history.history, loop.history.epoch
-
-
-def same(a, b):
-    return equal(a[0], b[0]) and a[1:] == b[1:]
 
 
 def test_control_a_training_with_other_weights_differs_and_one_that_is_resumed_does_not(tmp_path):
@@ -47,98 +36,93 @@ def test_control_a_training_with_other_weights_differs_and_one_that_is_resumed_d
         model.layers[1].kernel.assign_add(keras.ops.ones((8, 4)) * 1e-6)
         return model
 
-    with in_files_of(tmp_path):
-        whole = go_on(case, tmp_path / "whole")
-        go_on(case, tmp_path / "stopped", case.stop)
-        assert differing(whole, go_on(case, tmp_path / "stopped")) == []
-        other = go_on(replace(case, model=changed), tmp_path / "other")
-    assert any(name.startswith("weights") for name in differing(whole, other))
+    whole, stopped, other = (tmp_path / name for name in ("whole", "stopped", "other"))
+    for directory in (whole, stopped, other):
+        directory.mkdir()
+    ended = go_on(case, whole)
+    stop_at(case, case.stops[0], stopped, trained=False)
+    assert differing(ended, resumed(case, stopped)) == []
+    apart = differing(ended, go_on(replace(case, model=changed), other))
+    assert any(name.startswith("weights") for name in apart)
 
 
-def test_an_optimizer_that_is_exchanged_is_refused_by_the_component_of_the_parts(monkeypatch):
+def test_an_optimizer_that_is_exchanged_is_refused(tmp_path):
     class Exchanges(keras.callbacks.Callback):
         def on_epoch_end(self, epoch, logs=None):
             self.model.optimizer = keras.optimizers.SGD(0.1)
 
-    def make():
-        return plan(model=one_layer, data=unvalidated, callbacks=lambda: [Exchanges()], epochs=1)
-
     with pytest.raises(UncapturableError, match=r"model\.optimizer was replaced during training"):
-        train(make(), Watcher())
-    leave_out(monkeypatch, "parts")
-    train(make(), Watcher())
+        sweeper.fit(
+            one_layer(), unvalidated(), epochs=1, checkpoints=tmp_path, callbacks=[Exchanges()]
+        )
 
 
-def test_a_stop_after_the_decision_to_stop_early_does_not_train_on(tmp_path):
+class StopsAt(keras.callbacks.Callback):
+    """Ends the training inside an epoch."""
+
+    def __init__(self, step):
+        super().__init__()
+        self.step = step
+        self.count = 0
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.count += 1
+        self.model.stop_training = self.count == self.step
+
+
+def early():
+    return keras.callbacks.EarlyStopping("val_loss", patience=1, min_delta=100.0)
+
+
+@pytest.mark.parametrize(
+    ("stops_early", "data", "stops"),
+    [(early, small_data, []), (lambda: StopsAt(10), unvalidated, [10])],
+    ids=["after an epoch", "inside an epoch"],
+)
+def test_a_training_that_stopped_early_does_not_train_on_when_it_is_resumed(
+    stops_early, data, stops, tmp_path
+):
     def make():
-        stopping = keras.callbacks.EarlyStopping("val_loss", patience=1, min_delta=100.0)
-        return plan(model=one_layer, callbacks=lambda: [stopping], epochs=9)
+        return plan(model=one_layer, data=data, callbacks=lambda: [stops_early()], epochs=9)
 
-    planned, watcher = make(), Watcher(tmp_path)
-    expected = outcome(train(planned, watcher))
-    assert len(watcher.kept) == 1, "the last state is kept before on_train_end changes it"
-    assert same(outcome(resumed(make, tmp_path)), expected)
-    assert expected[2] == [0, 1]
-
-
-def test_a_callback_that_stops_inside_an_epoch_ends_it_there_also_when_resumed(tmp_path):
-    class StopsAtTen(keras.callbacks.Callback):
-        def __init__(self):
-            super().__init__()
-            self.count = 0
-
-        def on_train_batch_end(self, batch, logs=None):
-            self.count += 1
-            if self.count == 10:
-                self.model.stop_training = True
-
-    def make():
-        return plan(model=one_layer, data=unvalidated, callbacks=lambda: [StopsAtTen()], epochs=5)
-
-    ended = [train(make(), Watcher()), resumed(make, tmp_path, [10])]
-    assert same(*map(outcome, ended))
-    assert [loop._plan.callbacks[0].count for loop in ended] == [10, 10]
+    watcher = Watcher(None if stops else tmp_path)
+    ended = [train(make(), watcher), trainings.resumed(make, tmp_path, stops)]
+    assert len(watcher.kept) <= 1, "the last state is kept before on_train_end changes it"
+    assert equal(*(weights(loop._plan.model) for loop in ended))
+    whole, again = (loop.history for loop in ended)
+    assert whole.history == again.history
+    assert whole.epoch == again.epoch == [0, 1]
 
 
-def test_a_model_of_another_shape_is_refused_with_every_mismatch_named(tmp_path):
-    train(plan(model=mlp, data=unvalidated), Watcher(tmp_path, stop_at=5))
-    loaded = load_newest([tmp_path], pytest.fail)
+def wider():
+    model = keras.Sequential([keras.Input((8,)), keras.layers.Dense(17), keras.layers.Dense(4)])
+    model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    return model
 
-    def wider():
-        model = keras.Sequential([keras.Input((8,)), keras.layers.Dense(17), keras.layers.Dense(4)])
-        model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
-        return model
 
+@pytest.mark.parametrize(
+    ("before", "after", "callbacks", "said"),
+    [
+        (
+            mlp,
+            wider,
+            [],
+            (
+                *("model variable 0", "float32[8, 17], and float32[8, 16] in it"),
+                *("is in the checkpoint only", "undo the change"),
+            ),
+        ),
+        (one_layer, one_layer, [keras.callbacks.EarlyStopping()], ["EarlyStopping"]),
+    ],
+    ids=["model", "callbacks"],
+)
+def test_a_changed_training_is_refused_with_every_mismatch_named_and_changes_nothing(
+    before, after, callbacks, said, tmp_path
+):
+    sweeper.fit(before(), unvalidated(), epochs=1, checkpoints=tmp_path)
+    model = after()
+    drawn = weights(model)
     with pytest.raises(RestoreError) as raised:
-        train(plan(model=wider, data=unvalidated), Watcher(), loaded)
-    message = str(raised.value)
-    assert "model variable 0" in message
-    assert "float32[8, 17], and float32[8, 16] in it" in message
-    assert "is in the checkpoint only" in message
-    assert "undo the change" in message
-
-
-def test_a_restore_that_fails_changes_nothing(tmp_path):
-    train(plan(model=one_layer, data=unvalidated), Watcher(tmp_path, stop_at=5))
-    loaded = load_newest([tmp_path], pytest.fail)
-    planned = plan(
-        model=one_layer, data=unvalidated, callbacks=lambda: [keras.callbacks.EarlyStopping()]
-    )
-    before = weights(planned.model)
-    with pytest.raises(RestoreError, match="EarlyStopping"):
-        train(planned, Watcher(), loaded)
-    assert equal(weights(planned.model)[: len(before)], before)
-
-
-def test_a_stateful_random_op_in_the_step_is_refused_by_name():
-    class Stateful(keras.layers.Layer):
-        def call(self, x):
-            return x + 1e-3 * tf.raw_ops.RandomUniform(shape=tf.shape(x), dtype=x.dtype, seed=1)
-
-    def model():
-        built = keras.Sequential([keras.Input((8,)), Stateful(), keras.layers.Dense(4)])
-        built.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
-        return built
-
-    with pytest.raises(UncapturableError, match=r"RandomUniform .*SeedGenerator"):
-        TrainingLoop(plan(model=model, data=small_data), Watcher())
+        sweeper.fit(model, unvalidated(), epochs=2, checkpoints=tmp_path, callbacks=callbacks)
+    assert [part for part in said if part not in str(raised.value)] == []
+    assert equal(weights(model)[: len(drawn)], drawn)

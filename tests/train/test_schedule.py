@@ -36,22 +36,21 @@ class Training:
         return self.taken
 
 
-def test_steps_are_counted_over_the_whole_trial_also_after_a_resume():
-    assert Training(Every(steps=7)).run(25) == [7, 14, 21]
-    assert Training(Every(steps=7)).run(10, begin=12) == [14, 21]
-
-
-def test_epochs_are_counted_over_the_whole_trial_also_after_a_resume():
-    assert Training(Every(epochs=2)).run(50) == [20, 40]
-    assert Training(Every(epochs=2)).run(30, begin=25) == [40]
-
-
-def test_seconds_are_counted_from_the_last_checkpoint():
-    assert Training(Every(seconds=1.0), step=0.25).run(12) == [4, 8, 12]
-
-
-def test_whichever_is_due_first_counts():
-    assert Training(Every(steps=8, epochs=1)).run(25) == [8, 10, 16, 20, 24]
+@pytest.mark.parametrize(
+    ("every", "steps", "begin", "taken"),
+    [
+        (Every(steps=7), 25, 0, [7, 14, 21]),
+        (Every(steps=7), 10, 12, [14, 21]),
+        (Every(epochs=2), 50, 0, [20, 40]),
+        (Every(epochs=2), 30, 25, [40]),
+        (Every(seconds=0.035), 12, 0, [4, 8, 12]),
+        (Every(steps=8, epochs=1), 25, 0, [8, 10, 16, 20, 24]),
+    ],
+    ids=str,
+)
+def test_a_checkpoint_is_due_by_what_is_counted_over_the_whole_trial(every, steps, begin, taken):
+    """Also after a resume; seconds from the last checkpoint; of two whichever is due first."""
+    assert Training(every).run(steps, begin=begin) == taken
 
 
 @pytest.mark.parametrize("stall", [0.001, 0.05, 0.5])

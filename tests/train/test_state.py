@@ -1,35 +1,24 @@
-"""What is found on a model, in which order, and what a restore says of what does not fit."""
+"""What a checkpoint has of a model, its optimizers and what is tracked; what a restore refuses; and what
+comes back of a state that a callback says itself."""
 
-import json
 import threading
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import exactness_models as models
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from trainings import Watcher, one_layer, plan, train, unvalidated
+from trainings import Watcher, equal, one_layer, plan, train, unvalidated, weights
 
+import sweeper
 from sweeper.checkpoint.reading import load_newest
-from sweeper.definition.trial import Trial
 from sweeper.errors import RestoreError, UncapturableError
-from sweeper.train.codec import NotPlainError, decode, encode, put_array, take_array
-from sweeper.train.loop.loop import TrainingLoop
-from sweeper.train.state.callbacks import check_trackable
-from sweeper.train.state.variables import Reach
-from sweeper.train.userstate.holders import SetItems
-from sweeper.train.userstate.refused import Kind, Uncaptured, kind_of
-
-
-def light(**options):
-    return plan(model=one_layer, data=unvalidated, **options)
 
 
 def snapshot_of(model, **options):
     watcher = Watcher(block=1, stop_at=2)
     train(plan(model=model, data=models.data, **options), watcher)
-    assert watcher.last is not None
     return watcher.last
 
 
@@ -42,44 +31,47 @@ def test_the_digest_is_of_the_model_its_optimizer_and_then_the_others():
     assert len(others) == names.count("optimizers") > 2
 
 
-def test_the_digest_of_a_usual_model_is_of_its_variables_and_its_optimizers():
-    last = snapshot_of(models.multi_optimizer)
+@pytest.mark.parametrize("model", [models.mixed_precision, models.multi_optimizer, models.averaged])
+def test_inner_optimizers_are_captured_and_digested_once(model):
+    last = snapshot_of(model)
     assert {name.partition("/")[0] for name in last.digest_names} == {"model", "optimizer"}
+    paths = last.state["optimizer"]
+    assert len(paths) == len(set(paths)) > 0
+    assert last.state["optimizers"] == last.state["reachable"] == []
 
 
-def test_inner_optimizers_are_captured_once():
-    for model in (models.mixed_precision, models.multi_optimizer, models.averaged):
-        planned = plan(model=model, data=models.data)
-        TrainingLoop(planned, Watcher())
-        reach = Reach(planned.model).now
-        ids = [id(v) for v in reach.own_optimizer]
-        assert len(ids) == len(set(ids))
-        assert reach.other_optimizers == []
-        assert reach.loose == []
+class Hidden:
+    def __init__(self):
+        self.itself = self
+        self.seeds = [keras.random.SeedGenerator(1)]
+
+
+class Holds(keras.Model):
+    """Holds what no list of Keras has."""
+
+    def __init__(self):
+        super().__init__()
+        self.body = keras.Sequential([keras.Input((8,)), keras.layers.Dense(1)])
+        self.hidden = {"inside": Hidden()}
+        self.generator = tf.random.Generator.from_seed(2)
+        self.counter = tf.Variable(0, trainable=False)
+        self.mean = keras.metrics.Mean("other")
+
+    @property
+    def metrics(self):
+        return []
+
+    def call(self, x):
+        return self.body(x)
 
 
 def test_metrics_and_generators_that_no_list_of_keras_has_are_found():
-    class Hidden:
-        def __init__(self):
-            self.itself = self
-            self.seeds = [keras.random.SeedGenerator(1)]
+    def holding():
+        model = Holds()
+        model.compile("sgd", "mse")
+        return model
 
-    class Holds(keras.Model):
-        def __init__(self):
-            super().__init__()
-            self.body = keras.Sequential([keras.Input((8,)), keras.layers.Dense(1)])
-            self.hidden = {"inside": Hidden()}
-            self.generator = tf.random.Generator.from_seed(2)
-            self.counter = tf.Variable(0, trainable=False)
-            self.mean = keras.metrics.Mean("other")
-
-        @property
-        def metrics(self):
-            return []
-
-    model = Holds()
-    model.compile("sgd", "mse")
-    paths = [found.path.partition(":")[0] for found in Reach(model).now.loose]
+    paths = [path.partition(":")[0] for path in snapshot_of(holding).state["reachable"]]
     assert [path for path in paths if path != "model._loss_tracker"] == [
         "model.hidden['inside'].seeds[0]",
         "model.generator",
@@ -89,25 +81,15 @@ def test_metrics_and_generators_that_no_list_of_keras_has_are_found():
     ]
 
 
-def altered(loaded, **tensors):
-    """The checkpoint with tensors replaced, added, or (None) left out."""
-    assert loaded is not None
-    kept = {n.replace("/", "__"): t for n, t in loaded.tensors.items()}
-    changed = {n.replace("__", "/"): t for n, t in {**kept, **tensors}.items() if t is not None}
-    return replace(loaded, tensors=changed)
-
-
 def test_every_tensor_that_is_missing_or_misshapen_or_of_nobody_is_named(tmp_path):
     make = lambda: plan(model=models.gan, data=models.data)  # noqa: E731 - used twice
     train(make(), Watcher(tmp_path, block=1, stop_at=2))
-    loaded = altered(
-        load_newest([tmp_path], pytest.fail),
-        model__00000=None,
-        optimizers__00001=np.zeros((9, 9), "float32"),
-        strange__1=np.zeros(1),
-    )
+    loaded = load_newest([tmp_path], pytest.fail)
+    del loaded.tensors["model/00000"]
+    loaded.tensors["optimizers/00001"] = np.zeros((9, 9), "float32")
+    loaded.tensors["strange/1"] = np.zeros(1)
     planned = make()
-    before = [v.numpy().copy() for v in planned.model.variables]
+    before = weights(planned.model)
     with pytest.raises(RestoreError) as raised:
         train(planned, Watcher(), loaded)
     message = str(raised.value)
@@ -116,35 +98,30 @@ def test_every_tensor_that_is_missing_or_misshapen_or_of_nobody_is_named(tmp_pat
     assert "optimizers variable 1 (model.d_optimizer: " in message
     assert "float32[9, 9] in it" in message
     assert "a tensor 'strange/1' of no component" in message
-    for variable, value in zip(planned.model.variables, before, strict=False):
-        assert np.array_equal(variable.numpy(), value)
+    assert equal(weights(planned.model)[: len(before)], before)
 
 
-@pytest.mark.parametrize("value", [5, [1], {"a": 1}, "x", None, np.zeros(3), object()])
-def test_what_cannot_be_tracked_is_refused_with_its_name(value):
-    with pytest.raises(UncapturableError, match=r"track\('my_step', …\) was given a .*tf.Variable"):
-        check_trackable("my_step", value)
+def tracked():
+    return {
+        "step": tf.Variable(0, dtype=tf.int64, trainable=False),
+        "noise": tf.random.Generator.from_seed(3),
+        "numpy": np.random.default_rng(4),
+        "mean": keras.metrics.Mean(),
+    }
+
+
+def draw(objects):
+    objects["step"].assign_add(1)
+    objects["mean"].update_state(float(objects["step"].numpy()))
+    return [
+        float(objects["noise"].normal(())),
+        objects["numpy"].random(),
+        float(objects["step"].numpy()),
+        float(objects["mean"].result()),
+    ]
 
 
 def test_what_is_tracked_comes_back_by_name(tmp_path):
-    def tracked():
-        return {
-            "step": tf.Variable(0, dtype=tf.int64, trainable=False),
-            "noise": tf.random.Generator.from_seed(3),
-            "numpy": np.random.default_rng(4),
-            "mean": keras.metrics.Mean(),
-        }
-
-    def draw(objects):
-        objects["step"].assign_add(1)
-        objects["mean"].update_state(float(objects["step"].numpy()))
-        return [
-            float(objects["noise"].normal(())),
-            objects["numpy"].random(),
-            float(objects["step"].numpy()),
-            float(objects["mean"].result()),
-        ]
-
     @dataclass
     class Draws(Watcher):
         """Draws after the first step, where no object of the training leads to what is tracked."""
@@ -154,113 +131,87 @@ def test_what_is_tracked_comes_back_by_name(tmp_path):
             if position.step == 1:
                 draw(first)
 
-    first = tracked()
-    train(light(tracked=lambda: first), Draws(tmp_path, block=1, stop_at=3))
+    def light(objects, epochs=3):
+        return plan(model=one_layer, data=unvalidated, tracked=lambda: objects, epochs=epochs)
+
+    first, second = tracked(), tracked()
+    train(light(first), Draws(tmp_path, block=1, stop_at=3))
     expected = draw(first)
-    second = tracked()
-    train(light(tracked=lambda: second, epochs=1), Watcher(), load_newest([tmp_path], pytest.fail))
+    train(light(second, 1), Watcher(), load_newest([tmp_path], pytest.fail))
     assert draw(second) == expected
     assert draw(tracked()) != expected
     renamed = {**tracked(), "other": tf.Variable(0)}
     del renamed["step"]
     with pytest.raises(RestoreError) as raised:
-        train(light(tracked=lambda: renamed), Watcher(), load_newest([tmp_path], pytest.fail))
+        train(light(renamed), Watcher(), load_newest([tmp_path], pytest.fail))
     assert "the tracked object 'other' is not in it" in str(raised.value)
     assert "it has an unexpected tracked object 'step'" in str(raised.value)
 
 
-def test_a_trial_tracks_an_object_under_a_name_of_its_own(tmp_path):
-    trial = Trial(number=0, seed=1, directory=tmp_path, ask=lambda _name, _range: 0.0)
-    step = trial.track("step", tf.Variable(0, trainable=False))
-    assert trial.track("step", step) is step
-    assert dict(trial.tracked) == {"step": step}
-    with pytest.raises(UncapturableError, match=r"track\('step', …\) was called for two objects"):
-        trial.track("step", tf.Variable(1))
-    with pytest.raises(UncapturableError, match=r"track\('count', …\) was given a builtins.int"):
-        trial.track("count", 3)
+class Locks(keras.callbacks.Callback):
+    def on_train_batch_end(self, batch, logs=None):
+        self.model.kept = threading.Lock()
 
 
-class Remembers(keras.Model):
-    """Keeps, while it trains, something on itself."""
-
-    def __init__(self, keep):
-        super().__init__()
-        self.body = keras.layers.Dense(4)
-        self.keep = keep
-        self.kept = None
-
-    def call(self, x):
-        return self.body(x)
-
-    def train_step(self, batch):
-        self.kept = self.keep()
-        return super().train_step(batch)
-
-
-def remembering(keep):
-    def model():
-        made = Remembers(keep)
-        loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-        made.compile("sgd", loss, run_eagerly=True)
-        return made
-
-    return model
-
-
-def test_an_attribute_that_training_changes_to_what_cannot_be_held_is_refused():
+def test_an_attribute_of_the_model_that_training_changes_to_what_cannot_be_held_is_refused():
     with pytest.raises(UncapturableError, match=r"model: attribute 'kept' changed during training"):
-        snapshot_of(remembering(threading.Lock))
-
-
-def test_only_attributes_that_changed_are_captured():
-    last = snapshot_of(remembering(lambda: (1, 2)))
-    assert list(last.state["user_state"]["changed"]["model"]["set"]) == ["kept"]
+        snapshot_of(one_layer, callbacks=lambda: [Locks()])
 
 
 def test_a_model_that_draws_no_numbers_has_no_attributes_to_capture():
     assert snapshot_of(one_layer).state["user_state"] == {"changed": {}, "left_out": []}
 
 
-@pytest.mark.parametrize(
-    "kind",
-    [
-        "U5",
-        "S3",
-        "m8[ms]",
-        "float8_e4m3fn",
-        np.dtype(
-            [("step", "i4"), ("loss", "f4", (2, 3)), ("in", [("name", "U3"), ("at", "M8[s]")])]
-        ),
-        np.dtype([("small", "u1"), ("large", "f8")], align=True),
-        np.dtype([(("its title", "named"), "i2")]),
-    ],
-    ids=str,
-)
-def test_an_array_of_any_kind_comes_back_from_json_and_bytes(kind):
-    array = np.zeros((2, 3), kind)
-    array[0] = np.frombuffer(b"\1" * array.itemsize, array.dtype)[0] if array.dtype.names else 7
-    tensors = {}
-    saved = json.loads(json.dumps(put_array(array, tensors, "key")))
-    back = take_array(saved, tensors)
-    assert back.dtype == array.dtype
-    assert back.shape == array.shape
-    assert repr(back.tolist()) == repr(array.tolist())
-    again = {}
-    put_array(back, again, "key")
-    assert again["key"].tobytes() == tensors["key"].tobytes()
+class Says(keras.callbacks.Callback):
+    """Says its state, and has what comes back."""
+
+    def __init__(self, state):
+        super().__init__()
+        self.state = state
+
+    def get_state(self):
+        return self.state
+
+    def set_state(self, state):
+        self.state = state
 
 
-def test_an_array_of_records_that_contain_python_objects_is_refused():
-    with pytest.raises(NotPlainError, match="an array of Python objects"):
-        put_array(np.zeros(2, [("step", "i4"), ("held", "O")]), {}, "key")
+def trained_with(state, directory, epochs=1):
+    """Train with a callback that says ``state``; return its state at the end."""
+    says = Says(state)
+    model = one_layer()
+    model.compile("sgd", "mse", run_eagerly=True)
+    sweeper.fit(model, unvalidated(), epochs=epochs, checkpoints=directory, callbacks=[says])
+    return says.state
 
 
-def test_what_two_parts_of_a_state_share_is_shared_again():
-    shared, tensors = [1, 2], {}
-    node = encode({"one": shared, "other": shared}, "data/train/state", tensors)
-    again = decode(node, tensors)
-    assert again == {"one": [1, 2], "other": [1, 2]}
+def come_back(state, directory):
+    trained_with(state, directory)
+    return trained_with(None, directory, epochs=2)
+
+
+def test_an_array_of_any_kind_comes_back(tmp_path):
+    record = [("step", "i4"), ("loss", "f4", (2, 3)), ("in", [("name", "U3"), ("at", "M8[s]")])]
+    kinds = ("U5", "S3", "m8[ms]", "float8_e4m3fn", np.dtype(record))
+    kinds += (np.dtype([("small", "u1"), ("large", "f8")], align=True),)
+    kinds += (np.dtype([(("its title", "named"), "i2")]),)
+    arrays = [np.zeros((2, 3), kind) for kind in kinds]
+    for array in arrays:
+        names = array.dtype.names
+        array[0] = np.frombuffer(b"\1" * array.itemsize, array.dtype)[0] if names else 7
+    for array, back in zip(arrays, come_back(arrays, tmp_path), strict=True):
+        assert back.dtype == array.dtype
+        assert back.shape == array.shape
+        assert repr(back.tolist()) == repr(array.tolist())
+
+
+def test_what_two_parts_of_a_state_share_and_sets_without_an_order_come_back(tmp_path):
+    shared = [1, 2]
+    state = {"one": shared, "other": shared, "sets": [set(), frozenset(), frozenset({"a"})]}
+    again = come_back(state, tmp_path)
+    assert again == state
     assert again["one"] is again["other"]
+    assert list(map(type, again["sets"])) == [set, frozenset, frozenset]
 
 
 def emptied():
@@ -271,62 +222,43 @@ def emptied():
     return members
 
 
-@pytest.mark.parametrize("members", [{1}, {"a", "b"}, frozenset({1, 2}), emptied()])
-def test_a_set_in_a_state_is_refused_with_advice(members):
-    with pytest.raises(NotPlainError, match=r"state\['it'\] is a set, .*dict.fromkeys"):
-        encode({"it": members}, "state", {})
-
-
-@pytest.mark.parametrize("members", [set(), frozenset(), frozenset({"a"})])
-def test_a_set_without_an_order_comes_back(members):
-    again = decode(json.loads(json.dumps(encode(members, "seen", {}))), {})
-    assert type(again) is type(members)
-    assert again == members
-
-
-def test_a_set_that_grew_and_shrank_has_changed():
-    members = {1, 2}
-    holder = SetItems(members, "it")
-    holder.begin()
-    members.update(range(100))
-    members.difference_update(range(3, 100))
-    members.discard(0)
-    assert members == {1, 2}
-    assert holder.changed()
+SET = r"is a set, .*dict.fromkeys"
 
 
 @pytest.mark.parametrize(
-    "make",
+    ("make", "message"),
     [
-        lambda: len,
-        lambda: lambda: 0,
-        lambda: tf.Variable(1.0),
-        lambda: keras.layers.Dense(1),
+        (lambda: {1}, SET),
+        (lambda: {"a", "b"}, SET),
+        (lambda: frozenset({1, 2}), SET),
+        (emptied, SET),
+        (lambda: np.zeros(2, [("step", "i4"), ("held", "O")]), "is an array of Python objects"),
+        (lambda: len, "is a "),
+        (lambda: lambda: 0, "is a "),
+        (lambda: tf.Variable(1.0), "is a "),
+        (lambda: keras.layers.Dense(1), "is a "),
+        (threading.Lock, "is a "),
     ],
-    ids=["built-in", "lambda", "variable", "layer"],
 )
-def test_a_state_that_nothing_could_bring_back_is_refused_when_it_is_captured(make):
-    with pytest.raises(NotPlainError, match=r"callbacks/0/state\['it'\] is a "):
-        encode({"it": make()}, "callbacks/0/state", {})
+def test_a_state_that_nothing_could_bring_back_is_refused_when_it_is_captured(
+    make, message, tmp_path
+):
+    with pytest.raises(
+        UncapturableError, match=rf"get_state\(\) returned something.*\['it'\] {message}"
+    ):
+        trained_with({"it": make()}, tmp_path)
 
 
-def test_an_iterator_that_nothing_advances_is_accepted():
-    iterator = iter(tf.data.Dataset.range(100).shuffle(10, seed=1))
-    kind = kind_of(iterator)
-    assert kind is not None
-    holder = Uncaptured(iterator, "Draws.numbers", kind)
-    holder.begin()
-    assert not holder.changed()
-    next(iterator)
-    assert holder.changed()
-    with pytest.raises(NotPlainError, match=r"an iterator over a tf.data.Dataset; make a new"):
-        holder.capture({}, "user_state/callback Draws.numbers")
+def test_a_set_that_grew_and_shrank_has_changed(tmp_path):
+    class Grows(keras.callbacks.Callback):
+        def __init__(self):
+            super().__init__()
+            self.members = {1, 2}
 
+        def on_train_batch_end(self, batch, logs=None):
+            self.members.update(range(100))
+            self.members.difference_update({0, *range(3, 100)})
+            assert self.members == {1, 2}
 
-@pytest.mark.parametrize("stable", [True, False])
-def test_a_token_that_differs_each_time_is_a_change_unless_it_is_known_to(stable):
-    """A dataset's iterator that reads ahead has another position each time: it may have advanced."""
-    tokens = iter(range(100))
-    holder = Uncaptured(object(), "it", Kind((), "it", "", lambda _: next(tokens), stable=stable))
-    holder.begin()
-    assert holder.changed() is stable
+    with pytest.raises(UncapturableError, match=rf"Grows\.members changed.*{SET}"):
+        train(plan(data=unvalidated, callbacks=lambda: [Grows()]), Watcher(stop_at=2))

@@ -8,7 +8,6 @@ from tensorflow.core.util.event_pb2 import Event
 
 import sweeper
 from sweeper import Data
-from sweeper.train.state import callbacks
 
 X = np.arange(50.0).reshape(10, 5) / 50
 
@@ -79,19 +78,6 @@ def test_a_models_summaries_are_written_as_fit_writes_them(frequency, count, tmp
     assert own_events(tmp_path / "ours") == theirs
 
 
-def test_a_resumed_training_goes_on_with_its_summaries(tmp_path):
-    for epochs in (1, 3):
-        model = build()
-        sweeper.fit(
-            model,
-            Data(train=(X, X), batch_size=2, shuffle=False),
-            epochs=epochs,
-            checkpoints=tmp_path / "checkpoints",
-            callbacks=[keras.callbacks.TensorBoard(tmp_path / "logs", update_freq=1)],
-        )
-    assert len(own_events(tmp_path / "logs")) == 3 * 5
-
-
 class LostError(RuntimeError):
     """An attempt dies."""
 
@@ -113,14 +99,13 @@ class Dies(keras.callbacks.Callback):
             raise LostError
 
 
-def whole_and_lost(frequency, directory):
-    """Return the events of a training that nothing stops, and of one whose first attempt dies."""
-
+@pytest.mark.parametrize("frequency", [1, pytest.param("epoch", marks=pytest.mark.whole)])
+def test_the_events_of_an_attempt_that_died_are_those_of_its_checkpoint(frequency, tmp_path):
     def run(name):
-        logs = directory / name / "logs"
+        logs = tmp_path / name / "logs"
         board = keras.callbacks.TensorBoard(logs, update_freq=frequency)
         data = Data(train=(X, X), validation=(X, X), batch_size=2, shuffle=False)
-        checkpoints = directory / name / "checkpoints"
+        checkpoints = tmp_path / name / "checkpoints"
         both = [board, Dies(logs)]
         try:
             sweeper.fit(build(), data, epochs=4, checkpoints=checkpoints, callbacks=both)
@@ -139,19 +124,5 @@ def whole_and_lost(frequency, directory):
     with pytest.raises(LostError):
         run("lost")
     epochs = [event[2] for event in LOST[0] if event[:2] == ("train", "epoch_loss")]
-    assert epochs == [0, 1, 2], "the attempt wrote more than its checkpoint has"
-    return found(whole), found(run("lost"))
-
-
-@pytest.mark.parametrize("frequency", [pytest.param(1, marks=pytest.mark.whole), "epoch"])
-def test_the_events_of_an_attempt_that_died_are_those_of_its_checkpoint(frequency, tmp_path):
-    whole, lost = whole_and_lost(frequency, tmp_path)
-    assert lost == whole
-
-
-@pytest.mark.whole
-def test_control_files_that_are_not_cut_back_have_events_twice(tmp_path, monkeypatch):
-    monkeypatch.setattr(callbacks, "cut_event_files", lambda *_: None)
-    whole, lost = whole_and_lost("epoch", tmp_path)
-    assert len(lost) > len(whole)
-    assert set(lost) == set(whole)
+    assert epochs == [0, 1, 2], "control: events that stayed would be there twice"
+    assert found(run("lost")) == found(whole)

@@ -16,12 +16,10 @@ from sweeper import Data
 from sweeper.checkpoint.format import Snapshot
 from sweeper.checkpoint.reading import load_newest
 from sweeper.checkpoint.store import CheckpointStore
-from sweeper.train.loop import loop as loop_module
 from sweeper.train.loop.loop import TrainingLoop
 from sweeper.train.loop.plan import Stopped, TrainingPlan
 from sweeper.train.randomness.fresh_entropy import FreshEntropy
 from sweeper.train.randomness.seeds import TrialSeeds, seed_everything
-from sweeper.train.state import state as state_module
 from sweeper.train.state.state import Position
 
 SEEDS = TrialSeeds(7, 3)
@@ -190,34 +188,33 @@ def plan(
     step=None,
 ):
     """A plan built as a trial builds it: each factory from its own seed."""
-    seed_everything(SEEDS.child("model"))
-    with FreshEntropy(SEEDS.sequence("model"), "model"):
-        built = model()
-    seed_everything(SEEDS.child("step"))
-    taken = None if step is None else step()
+
+    def made(name, factory):
+        seed_everything(SEEDS.child(name))
+        with FreshEntropy(SEEDS.sequence(name), name):
+            return factory()
+
+    built = made("model", model)
+    taken = step and made("step", step)
     if taken is not None:
         taken.bind(built)
-    seed_everything(SEEDS.child("data"))
-    with FreshEntropy(SEEDS.sequence("data"), "data"):
-        given = data()
-    seed_everything(SEEDS.child("callbacks"))
-    with FreshEntropy(SEEDS.sequence("callbacks"), "callbacks"):
-        called = callbacks()
+    given = made("data", data)
+    called = made("callbacks", callbacks)
     seed_everything(SEEDS.child("training"))
-    order = SEEDS.sequence("order")
     objectives = () if objective is None else (objective,)
+    order = SEEDS.sequence("order")
     return TrainingPlan(
         built, given, called, epochs, objectives, order, tracked=tracked(), step=taken
     )
 
 
 def train(planned, watcher, loaded=None):
-    """Train to the end, or to where the watcher stops it."""
+    """Train to the end, or to where the watcher stops it or the plan pauses."""
     loop = TrainingLoop(planned, watcher)
     try:
         loop.run(loaded)
     except Stopped:
-        assert watcher.stop_at is not None
+        assert watcher.stop_at is not None or planned.pause_after is not None
     return loop
 
 
@@ -230,26 +227,6 @@ def resumed(make, directory, stops=()):
         loaded = load_newest([directory], pytest.fail)
         loop = train(make(), Watcher(directory, stop_at=stop), loaded)
     return loop
-
-
-def without_component(loaded, name):
-    """The checkpoint as a training without the component of that name would have written it."""
-    assert name in loaded.state
-    state = {key: saved for key, saved in loaded.state.items() if key != name}
-    tensors = {
-        key: tensor for key, tensor in loaded.tensors.items() if key.partition("/")[0] != name
-    }
-    return replace(loaded, state=state, tensors=tensors)
-
-
-def leave_out(patch, name):
-    """Train from now on without the component of that name."""
-    original = state_module.default_components
-
-    def without(*arguments, **options):
-        return [c for c in original(*arguments, **options) if c.name != name]
-
-    patch.setattr(loop_module, "default_components", without)
 
 
 def weights(model):
