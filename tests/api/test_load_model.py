@@ -23,8 +23,7 @@ from sweeper import (
     load_study,
 )
 from sweeper.checkpoint.reading import load_checkpoint
-from sweeper.db.database import Database
-from sweeper.db.maintenance import copy_database
+from sweeper.cli.main import main
 
 _FILE = """\
 import keras, numpy as np
@@ -139,14 +138,10 @@ def test_what_is_not_there_is_an_error_that_lists_what_is(plain):
 
 
 def test_a_trial_that_came_to_no_end_has_its_newest_checkpoint(run):
-    def raising(logs=None):
-        message = "no more"
-        raise ValueError(message)
-
     class Raises(keras.callbacks.Callback):
         def on_epoch_end(self, epoch, logs=None):
             if epoch == 2:
-                raising()
+                raise ValueError
 
     ran = run(eager, callbacks=lambda _: [Raises()], failing_alike=None)
     assert ran.results.trials[0].state == "failed"
@@ -160,13 +155,7 @@ def test_a_trial_that_came_to_no_end_has_its_newest_checkpoint(run):
 def test_a_pruned_trial_has_no_end_and_its_newest_checkpoint(run):
     """Its value is that of its best epoch, too, where that is what counts."""
     pruner = optuna.pruners.ThresholdPruner(upper=0.0, n_warmup_steps=1)
-    ran = run(
-        eager,
-        objective="loss",
-        direction="maximize",
-        at="best",
-        pruner=pruner,
-    )
+    ran = run(eager, objective="loss", direction="maximize", at="best", pruner=pruner)
     (trial,) = ran.results.trials
 
     assert (trial.state, len(trial.epochs)) == ("pruned", 2)
@@ -252,14 +241,9 @@ def test_a_name_that_nothing_has_is_an_error(tmp_path):
 def test_a_copied_database_gives_the_same_models(plain, tmp_path):
     ran = plain.copy(tmp_path)
     before = {at: variables(ran.results.best.load_model(at=at)) for at in ("end", "best", 4)}
-    copy = f"sqlite:///{tmp_path / 'copy.db'}"
-    with (
-        Database.open(f"sqlite:///{ran.places['runs_dir']}/sweeper.db", create=False) as source,
-        Database.open(copy, create=True) as target,
-    ):
-        copy_database(source, target)
-    (ran.places["runs_dir"] / "sweeper.db").unlink()
-
+    database, copy = ran.places["runs_dir"] / "sweeper.db", f"sqlite:///{tmp_path / 'copy.db'}"
+    assert main(["db", "copy", f"sqlite:///{database}", copy]) == 0
+    database.unlink()
     copied = ran.study.results(storage=copy, **ran.places).best
     for at, values in before.items():
         assert same(variables(copied.load_model(at=at)), values)

@@ -42,7 +42,7 @@ class Stops(keras.callbacks.Callback):
         self.step = step
 
     def on_train_batch_end(self, batch, logs=None):
-        if int(self.model.optimizer.iterations) == self.step:
+        if int(self.model.optimizer.iterations.numpy()) == self.step:
             signal.raise_signal(signal.SIGTERM)
 
     def get_state(self):
