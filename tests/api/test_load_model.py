@@ -1,6 +1,7 @@
 """A trial's record gives its model back, or says what it keeps instead."""
 
 import random
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import numpy as np
 import optuna
 import pytest
 from small_models import Noisy, Runner, same, variables
+from study_files import SHORT
 
 from sweeper import (
     CheckpointError,
@@ -24,23 +26,6 @@ from sweeper import (
 )
 from sweeper.checkpoint.reading import load_checkpoint
 from sweeper.cli.main import main
-
-_FILE = """\
-import keras, numpy as np
-from sweeper import Data, Study
-
-def build_model(trial):
-    model = keras.Sequential([keras.Input((3,)), keras.layers.Dense({units})])
-    model.compile("sgd", "mse", run_eagerly=True)
-    return model
-
-def load_data(trial):
-    x = np.arange(24.0).reshape(8, 3)
-    return Data(train=(x, x[:, :1]), batch_size=4)
-
-study = Study(name="{name}", model=build_model, data=load_data, objective="loss", epochs=2,
-              trials=1, audit="off", threads=1, sampler="random")
-"""
 
 
 def eager(trial, units=3):
@@ -193,8 +178,9 @@ def test_changed_code_is_refused_and_shapes_are_checked_in_any_case(run, plain):
 
 @pytest.fixture(scope="module")
 def file_study(tmp_path_factory):
-    file = tmp_path_factory.mktemp("file") / "stored_file_study.py"
-    file.write_text(_FILE.format(units=1, name="from-a-file"))
+    options = 'objective="loss", epochs=2, trials=1, audit="off", threads=1, sampler="random"'
+    text = replace(SHORT, name="from-a-file", arguments=options)
+    file = text.write(tmp_path_factory.mktemp("file") / "stored_file_study.py")
     study = load_study(file)
     study.run(isolation="inline", listener=lambda _: None, runs_dir=file.parent / "runs")
     return file

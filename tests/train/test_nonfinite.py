@@ -14,34 +14,21 @@ from sweeper.errors import DefinitionError, NonFiniteError
 from sweeper.spec.searching import value_at
 
 
-class Shown(keras.metrics.Metric):
-    """A metric whose value of each epoch is given; an epoch begins by resetting it."""
+class Shows(keras.callbacks.Callback):
+    """Reports a value for each epoch."""
 
     def __init__(self, values):
-        super().__init__(name="shown")
+        super().__init__()
         self.values = values
-        self.epoch = self.add_weight(shape=(), initializer="zeros", dtype="int32")
-        self.epoch.assign(-1)
 
-    def update_state(self, *_arguments, **_options):
-        """Nothing is counted."""
-
-    def result(self):
-        return keras.ops.take(
-            keras.ops.convert_to_tensor(self.values), keras.ops.maximum(self.epoch, 0)
-        )
-
-    def reset_state(self):
-        self.epoch.assign(self.epoch + 1)
+    def on_epoch_end(self, epoch, logs=None):
+        logs["shown"] = self.values[epoch]
 
 
-def showing(*values):
-    def build():
-        model = one_layer()
-        model.compile(keras.optimizers.SGD(0.01), "mse", metrics=[Shown(list(values))])
-        return model
-
-    return build
+def eager():
+    model = one_layer()
+    model.compile(keras.optimizers.SGD(0.01), "mse", run_eagerly=True)
+    return model
 
 
 def exploding():
@@ -50,12 +37,18 @@ def exploding():
     return model
 
 
-def reported(model, epochs=3, nonfinite="continue", **options):
-    """Train; the epochs' metrics."""
+def reported(*values, nonfinite="continue", objective="shown"):
+    """Train for an epoch of each value; what is stored of them."""
     watcher = Watcher()
-    planned = plan(model=model, data=unvalidated, epochs=epochs, **options)
+    planned = plan(
+        model=eager,
+        data=unvalidated,
+        callbacks=lambda: [Shows(values)],
+        epochs=len(values),
+        objective=objective,
+    )
     train(replace(planned, nonfinite=nonfinite), watcher)
-    return [metrics for _, metrics in watcher.epochs]
+    return [metrics["shown"] for _, metrics in watcher.epochs]
 
 
 def test_fit_goes_on_with_a_loss_that_is_infinite_and_says_so_once_also_when_resumed(tmp_path):
@@ -80,8 +73,7 @@ def test_terminate_on_nan_ends_it_and_the_history_has_the_epoch():
 
 
 def test_an_objective_that_recovers_gives_the_trial_its_value(caplog):
-    recovering = showing(math.nan, math.inf, 0.5, 0.25)
-    shown = [metrics["shown"] for metrics in reported(recovering, objective="shown")]
+    shown = reported(math.nan, math.inf, 0.5)
     assert math.isnan(shown[0])
     assert shown[1:] == [math.inf, 0.5]
     (notice,) = caplog.messages
@@ -90,13 +82,13 @@ def test_an_objective_that_recovers_gives_the_trial_its_value(caplog):
 
 
 def test_a_metric_that_decides_nothing_is_not_reported(caplog):
-    reported(showing(math.nan, math.nan), objective="loss", epochs=1)
+    reported(math.nan, objective="loss")
     assert caplog.messages == []
 
 
 def test_where_the_study_asks_for_it_the_first_such_epoch_ends_the_trial():
     with pytest.raises(NonFiniteError, match=r"shown is inf at the end of epoch 2 of 3.*nonfinite"):
-        reported(showing(0.5, math.inf, 0.5), objective="shown", nonfinite="fail")
+        reported(0.5, math.inf, 0.5, nonfinite="fail")
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import test_data_trains as sources
 from fitted import fitted, fitted_in_parts
 from keras.src.losses import loss as keras_loss
 from replicated import each_replica, two_replicas, under
-from steps import GanStep, maker
+from steps import GanStep, maker, two_outputs, two_targets
 from trainings import digits, equal, one_layer, small_data, unoptimized
 
 from sweeper import Data, FactoryError, TrainingStep
@@ -115,28 +115,17 @@ def test_a_mask_counts_over_all_replicas():
     assert_equal_one(model, tokens)
 
 
-def two_outputs():
-    inputs = keras.Input((8,))
-    outputs = {"a": keras.layers.Dense(3, name="a")(inputs)}
-    outputs["b"] = keras.layers.Dense(1, name="b")(inputs)
-    made = keras.Model(inputs, outputs)
-    made.compile(
-        "sgd", {"a": "mse", "b": "mae"}, loss_weights={"a": 0.3, "b": 2.0}, metrics={"a": "mse"}
-    )
+def of_two_outputs():
+    made = two_outputs()
+    losses = {"kind": "sparse_categorical_crossentropy", "size": "mae"}
+    made.compile("sgd", losses, loss_weights={"kind": 0.3, "size": 2.0}, metrics={"size": "mse"})
     return made
 
 
-class OwnStep(TrainingStep):
-    """Overrides nothing."""
-
-
-@pytest.mark.parametrize("step", [None, OwnStep], ids=["the model's", "of its own"])
+@pytest.mark.parametrize("step", [None, type("OwnStep", (TrainingStep,), {})])
 def test_losses_of_several_outputs_are_logged_as_on_one_replica(step):
-    def data():
-        x, _ = digits()
-        return Data(train=(x, {"a": x[:, :3], "b": x[:, 3:4]}), batch_size=14)
-
-    assert_alike(fitted(two_outputs, data), fitted(under(two_outputs), data, step=step))
+    one = fitted(of_two_outputs, two_targets)
+    assert_alike(one, fitted(under(of_two_outputs), two_targets, step=step))
 
 
 @pytest.mark.whole

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from fitted import fitted
-from steps import GroupsStep, settings, uncompiled
+from steps import GroupsStep, settings, two_outputs, two_targets, uncompiled
 from trainings import digits, equal, small_data, unvalidated, weights
 
 from sweeper import Data, TrainingStep
@@ -89,18 +89,6 @@ def in_half(build=lean):
         return build()
     finally:
         keras.config.set_dtype_policy(before)
-
-
-def two_outputs():
-    inputs = keras.Input((8,))
-    hidden = keras.layers.Dense(8, "relu")(inputs)
-    first = keras.layers.Dense(4, "softmax", name="kind")(hidden)
-    return keras.Model(inputs, [first, keras.layers.Dense(1, name="size")(hidden)])
-
-
-def two_targets():
-    x, y = digits()
-    return Data(train=(x, {"kind": y, "size": x[:, :1]}), batch_size=16)
 
 
 def masked():

@@ -1,11 +1,10 @@
 """What the parts of a step may not return, and steps that do not fit: by the names that the user wrote."""
 
 import keras
-import numpy as np
 import pytest
 import tensorflow as tf
 from fitted import fitted
-from steps import compiled, default, settings, uncompiled
+from steps import compiled, default, settings, two_outputs, two_targets, uncompiled
 from trainings import small_data
 
 import sweeper
@@ -121,19 +120,8 @@ def scaled():
     return Both(keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD(0.1)))
 
 
-def two_outputs():
-    inputs = keras.Input((8,))
-    dense = keras.layers.Dense
-    return keras.Model(inputs, {"a": dense(1)(inputs), "b": dense(1)(inputs)})
-
-
-def two_targets():
-    x = np.ones((32, 8), "float32")
-    return sweeper.Data(train=(x, {"a": x[:, :1], "b": x[:, :1]}), batch_size=16)
-
-
 def of_other_outputs():
-    return MyStep(optimizer="sgd", loss={"a": "mse", "c": "mse"})
+    return MyStep(optimizer="sgd", loss={"kind": "mse", "c": "mse"})
 
 
 @pytest.mark.parametrize(
@@ -147,7 +135,12 @@ def of_other_outputs():
         (Forgets, uncompiled, None, ("Forgets has no optimizer", "__init__(optimizer=…)")),
         (scaled, uncompiled, None, ("Both.update", "mixed precision", "minimize(")),
         (hiding, uncompiled, None, ("attribute 'logs'", "logs()")),
-        (of_other_outputs, two_outputs, two_targets, ("outputs 'a', 'b'; loss= has 'a', 'c'",)),
+        (
+            of_other_outputs,
+            two_outputs,
+            two_targets,
+            ("outputs 'kind', 'size'; loss= has 'c', 'kind'",),
+        ),
     ],
 )
 def test_a_step_that_does_not_fit_is_refused(step, model, data, names):
