@@ -25,16 +25,14 @@ class Shows(keras.callbacks.Callback):
         logs["shown"] = self.values[epoch]
 
 
-def eager():
+def eager(rate=0.01):
     model = one_layer()
-    model.compile(keras.optimizers.SGD(0.01), "mse", run_eagerly=True)
+    model.compile(keras.optimizers.SGD(rate), "mse", run_eagerly=True)
     return model
 
 
-def exploding():
-    model = one_layer()
-    model.compile(keras.optimizers.SGD(1e30), "mse")
-    return model
+def exploding(_trial=None):
+    return eager(1e30)
 
 
 def reported(*values, nonfinite="continue", objective="shown"):
@@ -96,14 +94,8 @@ def test_where_the_study_asks_for_it_the_first_such_epoch_ends_the_trial():
     [("last", "at the end of the last epoch, 3"), ("best", "in all 3 epochs")],
 )
 def test_a_value_that_is_not_finite_fails_its_trial(at, said, tmp_path):
-    ran = Runner(tmp_path)(
-        lambda _trial: exploding(),
-        data=lambda _trial: unvalidated(),
-        objective="loss",
-        at=at,
-        epochs=3,
-    )
-    (trial,) = ran.results.trials
+    options = {"data": lambda _trial: unvalidated(), "objective": "loss", "epochs": 3}
+    (trial,) = Runner(tmp_path)(exploding, at=at, **options).results.trials
     assert trial.state == "failed"
     assert "NonFiniteError: the objective 'loss' is " in trial.error
     assert said in trial.error

@@ -148,7 +148,7 @@ class Given(keras.metrics.Metric):
         """Nothing is counted."""
 
     def result(self):
-        return tf.constant(self.value)
+        return tf.constant(np.asarray(self.value))
 
 
 def giving(name, value):
