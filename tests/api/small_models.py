@@ -61,10 +61,10 @@ def network(trial, optimizer=None, units=12):
     return model
 
 
-def regression(trial):
+def regression(trial, units=3):
     """A layer and no slots: for what no state of the model matters to."""
     del trial
-    model = keras.Sequential([keras.Input((6,)), keras.layers.Dense(3, activation="softmax")])
+    model = keras.Sequential([keras.Input((6,)), keras.layers.Dense(units, activation="softmax")])
     model.compile("sgd", "sparse_categorical_crossentropy", run_eagerly=True)
     return model
 

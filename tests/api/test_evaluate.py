@@ -339,7 +339,7 @@ def test_a_study_whose_file_was_changed_is_not_evaluated(copy, capsys):
     changed.write_text(STUDY.replace("Dropout(0.2)", "Dropout(0.3)"))
     where = (str(copy.file), str(changed))
     copy.execute("UPDATE sweeper_studies SET source = replace(source, ?, ?)", *where)
-    assert main(["evaluate", "small"]) == 1
+    assert main(["evaluate", "small"]) == 2
     said = capsys.readouterr().err
     assert "has changed since study 'small' was run from it" in said
     assert "build_model has changed (line " in said

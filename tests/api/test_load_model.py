@@ -9,7 +9,7 @@ import keras
 import numpy as np
 import optuna
 import pytest
-from small_models import Noisy, Runner, same, variables
+from small_models import Noisy, Runner, regression, same, variables
 from study_files import SHORT
 
 from sweeper import (
@@ -28,13 +28,6 @@ from sweeper.checkpoint.reading import load_checkpoint
 from sweeper.cli.main import main
 
 
-def eager(trial, units=3):
-    """A layer without slots, for so few steps that tracing a graph takes longer."""
-    model = keras.Sequential([keras.Input((6,)), keras.layers.Dense(units, activation="softmax")])
-    model.compile("sgd", "sparse_categorical_crossentropy", run_eagerly=True)
-    return model
-
-
 def unbuilt(trial):
     model = Noisy()
     rate = trial.suggest_float("rate", 0.01, 0.1)
@@ -47,8 +40,8 @@ LARGEST = {"objective": "val_loss", "direction": "maximize", "keep": Keep(last=9
 
 @pytest.fixture(scope="module")
 def plain(tmp_path_factory):
-    """A study of `eager` whose objective is to be large, with every epoch's checkpoint kept."""
-    return Runner(tmp_path_factory.mktemp("plain"))(eager, **LARGEST)
+    """A study of `regression` whose objective is to be large, with every epoch's checkpoint kept."""
+    return Runner(tmp_path_factory.mktemp("plain"))(regression, **LARGEST)
 
 
 @pytest.fixture(scope="module")
@@ -86,7 +79,7 @@ def test_the_best_is_the_kept_checkpoint_with_the_best_objective(plain, noisy):
 @pytest.mark.whole
 def test_records_of_every_kind_give_their_model(run, plain):
     objectives = {"objective": ["val_loss", "loss"], "direction": ["minimize", "minimize"]}
-    ran = run(eager, epochs=1, **objectives)
+    ran = run(regression, epochs=1, **objectives)
     expected = variables(ran.results.trials[0].load_model())
 
     assert same(variables(ran.results.status.pareto[0].load_model()), expected)
@@ -128,7 +121,7 @@ def test_a_trial_that_came_to_no_end_has_its_newest_checkpoint(run):
             if epoch == 2:
                 raise ValueError
 
-    ran = run(eager, callbacks=lambda _: [Raises()], failing_alike=None)
+    ran = run(regression, callbacks=lambda _: [Raises()], failing_alike=None)
     assert ran.results.trials[0].state == "failed"
     said = error_of(ran, "end")
     assert "trial 0 of study 'small' failed before the end of its training" in said
@@ -140,7 +133,7 @@ def test_a_trial_that_came_to_no_end_has_its_newest_checkpoint(run):
 def test_a_pruned_trial_has_no_end_and_its_newest_checkpoint(run):
     """Its value is that of its best epoch, too, where that is what counts."""
     pruner = optuna.pruners.ThresholdPruner(upper=0.0, n_warmup_steps=1)
-    ran = run(eager, objective="loss", direction="maximize", at="best", pruner=pruner)
+    ran = run(regression, objective="loss", direction="maximize", at="best", pruner=pruner)
     (trial,) = ran.results.trials
 
     assert (trial.state, len(trial.epochs)) == ("pruned", 2)
@@ -157,7 +150,7 @@ def test_a_record_from_elsewhere_says_how_to_get_one(run):
 
 def test_changed_code_is_refused_and_shapes_are_checked_in_any_case(run, plain):
     ran = plain
-    wider = partial(eager, units=20)
+    wider = partial(regression, units=20)
     changed = Study(model=wider, **{**run.defaults, **LARGEST})
     trial = changed.results(**ran.places).trials[0]
 

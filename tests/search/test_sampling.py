@@ -286,15 +286,14 @@ def test_what_a_users_sampler_raises_is_named_and_blamed_on_it(where):
         suggested()
 
 
-def test_a_run_whose_sampler_raises_goes_on_and_each_trial_says_so(tmp_path):
+def test_a_run_whose_sampler_raises_ends_and_says_so(tmp_path):
     def model(trial):
         trial.suggest_float("x", 0.0, 1.0)
         return regression(trial)
 
-    ran = Runner(tmp_path)(model, sampler=lambda _seed: Raising("sample"), trials=2)
-    assert [trial.state for trial in ran.results.trials] == ["failed", "failed"]
-    said = "the sampler raised LookupError: no table"
-    assert [said in trial.error for trial in ran.results.trials] == [True, True]
+    said = "no trial of the study can succeed: ParameterError: the sampler raised LookupError: no table"
+    with pytest.raises(DefinitionError, match=said):
+        Runner(tmp_path)(model, sampler=lambda _seed: Raising("sample"), trials=2)
 
 
 # Optuna's form
