@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from fitted import fitted
-from trainings import unvalidated
+from trainings import small_data, unvalidated
 
 from sweeper import TrainingStep
 from sweeper.train.loop import runners
@@ -93,6 +93,21 @@ def test_a_fault_in_a_metric_of_the_users_is_raised_and_not_swallowed():
 
     with pytest.raises(KeyError, match="nothing of this name"):
         fitted(lambda: compiled(faulty), unvalidated)
+
+
+def test_what_needs_a_whole_batch_is_built_by_the_trace():
+    """Shapes are those of a few samples."""
+
+    def whole(y, predicted):
+        y, predicted = (tf.reshape(tf.cast(each, "float32"), [20, 1]) for each in (y, predicted))
+        return tf.square(y - predicted)
+
+    def model():
+        made = bare()
+        made.compile("adam", whole)
+        return made
+
+    assert fitted(model, lambda: small_data(batch_size=20, validation=None)).epoch == [0, 1]
 
 
 # Arrays
