@@ -567,6 +567,8 @@ def for_each(what: str, structure: Any, like: Any, names: Any) -> list[Any]:
         structure = complete if isinstance(like, Mapping) else list(complete.values())
     wanted, found = _paths(like), _paths(structure)
     if found != wanted and not len(found) == len(wanted) == 1:
+        if isinstance(structure, Mapping) and not isinstance(like, Mapping) and names:
+            wanted = [repr(name) for name in names]
         msg = (
             f"the losses are for the outputs {', '.join(wanted)}; {what} has {', '.join(found)}: give it "
             "the structure of the outputs, or override per_example_loss(targets, predictions)"

@@ -5,7 +5,7 @@ Their epochs have two steps, so few that most train without a graph, which takes
 
 import shutil
 import sqlite3
-from contextlib import closing, contextmanager
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -14,8 +14,6 @@ import numpy as np
 from databases import place_database
 
 from sweeper import Data, Study, StudyResults, Trial
-from sweeper.db.database import Database
-from sweeper.db.repository import Repository
 from sweeper.train.randomness.seeds import TrialSeeds, seed_everything
 
 EPOCHS = 4
@@ -63,10 +61,10 @@ def network(trial, optimizer=None, units=12):
     return model
 
 
-def regression(trial):
+def regression(trial, units=3):
     """A layer and no slots: for what no state of the model matters to."""
     del trial
-    model = keras.Sequential([keras.Input((6,)), keras.layers.Dense(3, activation="softmax")])
+    model = keras.Sequential([keras.Input((6,)), keras.layers.Dense(units, activation="softmax")])
     model.compile("sgd", "sparse_categorical_crossentropy", run_eagerly=True)
     return model
 
@@ -103,13 +101,6 @@ class Ran:
             )
         places = {"runs_dir": directory / "runs"}
         return Ran(self.study, places, self.study.results(**places))
-
-    @contextmanager
-    def repository(self):
-        """Its database, open."""
-        url = f"sqlite:///{self.places['runs_dir']}/sweeper.db"
-        with Database.open(url, create=False) as database:
-            yield Repository(database)
 
 
 @dataclass

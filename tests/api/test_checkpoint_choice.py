@@ -6,28 +6,27 @@ from pathlib import Path
 import pytest
 from sweeps import command
 
-ROOT = Path(__file__).parents[2]
-
 
 @pytest.mark.whole
 def test_many_checkpoints_are_kept_each_for_a_reason_and_the_best_on_held_out_data_is_named(
     tmp_path,
 ):
     trials = 4
-    directory = tmp_path
-    study = ROOT / "studies" / "checkpoint_choice.py"
-    done = command("run", study, "--trials", trials, cwd=directory)
-    assert done.code == 0, done.err
-    done = command("evaluate", "checkpoint-choice", "--json", cwd=directory)
-    assert done.code == 0, done.err
-    rows = json.loads(done.out)
+    study = Path(__file__).parents[2] / "studies" / "checkpoint_choice.py"
+
+    def printed(*words):
+        done = command(*words, "--json", cwd=tmp_path)
+        assert done.code == 0, done.err
+        return json.loads(done.out)
+
+    printed("run", study, "--trials", trials)
+    rows = printed("evaluate", "checkpoint-choice")
     assert len(rows) > 5 * trials
     assert {row["trial"] for row in rows} == set(range(trials))
     assert [row["rank"] for row in rows] == list(range(1, len(rows) + 1))
     best = rows[0]
     assert best["metrics"]["accuracy"] > 0.9
-    shown = command("show", "checkpoint-choice", best["trial"], "--json", cwd=directory)
-    trial = json.loads(shown.out)
+    trial = printed("show", "checkpoint-choice", best["trial"])
     epochs = {epoch["epoch"] + 1: epoch for epoch in trial["epochs"]}
     lowest = min(epochs.values(), key=lambda epoch: epoch["val_loss"])
     for each in trial["evaluations"]:

@@ -7,11 +7,9 @@ import keras
 import pytest
 from small_models import Runner, fitted, regression, same, variables, without_validation
 
-from sweeper import CheckpointError, Keep, UnknownStudyError
-from sweeper.api.collection import collect
+from sweeper import CheckpointError, UnknownStudyError
 from sweeper.checkpoint.reading import read_manifest
-from sweeper.run.stored_study import remove_study
-from sweeper.support.paths import RemotePath, RunPaths
+from sweeper.cli.main import main
 
 pytestmark = pytest.mark.usefixtures("without_constant_folding")
 
@@ -97,26 +95,22 @@ def test_what_did_not_change_is_kept_as_a_name_and_nothing_is_written_twice(plai
 def test_gc_leaves_it_and_rm_takes_it(finished, tmp_path):
     ran = finished.copy(tmp_path)
     before = variables(ran.results.best.load_model())
-    with ran.repository() as repository:
-        collect(repository, "small", ran.places["runs_dir"], keep=Keep(last=1))
-        assert same(variables(ran.study.results(**ran.places).best.load_model()), before)
-
-        remove_study(repository, RunPaths(ran.places["runs_dir"], "small"))
+    place = ("--runs-dir", str(ran.places["runs_dir"]))
+    assert main(["gc", "small", "--keep-last", "1", *place]) == 0
+    assert same(variables(ran.study.results(**ran.places).best.load_model()), before)
+    assert main(["rm", "small", "--yes", *place]) == 0
     assert not (ran.places["runs_dir"] / "small").exists()
 
 
 @pytest.mark.whole
-def test_in_an_object_store_it_is_read_and_removed_as_on_a_disk(run, finished):
+def test_in_an_object_store_it_is_read_and_removed_as_on_a_disk(run, finished, monkeypatch):
     here = finished.results.best
     ran = run(averaged, **UNVALIDATED, checkpoints_dir="memory://kept")
     objects = fsspec.filesystem("memory")
     assert [path for path in objects.find("/kept") if "/end/" in path]
     assert same(variables(ran.results.best.load_model()), variables(here.load_model()))
-
-    with ran.repository() as repository:
-        location = RemotePath("memory", ("kept",))
-        paths = RunPaths(ran.places["runs_dir"].absolute(), "small", location)
-        remove_study(repository, paths)
+    monkeypatch.setenv("SWEEPER_CHECKPOINTS", "memory://kept")
+    assert main(["rm", "small", "--yes", "--runs-dir", str(ran.places["runs_dir"])]) == 0
     assert objects.find("/kept") == []
     with pytest.raises(UnknownStudyError, match="has no study 'small'"):
         ran.results.best.load_model()

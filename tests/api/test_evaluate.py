@@ -9,20 +9,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from sweeps import RunningCommand, database_url, sweep, trials_in
+from sweeps import RunningCommand, database_url, notices_of, sweep, trials_in
 
-from sweeper import Data, load_study
-from sweeper.api.evaluating import EvaluationRequest, Evaluator, evaluate_study, held_out_data
+from sweeper import Data, Study, SweeperError, UsageError, load_study
 from sweeper.cli.main import main
-from sweeper.db.database import Database
-from sweeper.db.repository import Repository
-from sweeper.definition.definition import StudySettings
-from sweeper.errors import SweeperError, UsageError
-from sweeper.records.events import Notice
-from sweeper.run.launch.launchers import open_launcher
-from sweeper.run.launch.trial_process import Launcher
-from sweeper.run.options import WorkerOptions
-from sweeper.run.protocol.messages import StudySource
 
 STUDY = """
 from pathlib import Path
@@ -105,60 +95,44 @@ empty = Data(train=(x, y))
 EXPORT = "the best is trial {0.trial} at step {0.step}; its model: sweeper export small --trial "
 
 
-@dataclass(frozen=True)
-class Ran:
-    """The study, run once and never touched again, and what starts its processes."""
-
-    directory: Path
-    launcher: Launcher
-
-    @property
-    def file(self):
-        return self.directory / "small.py"
-
-
 @pytest.fixture(scope="module")
-def ran(tmp_path_factory):
+def directory(tmp_path_factory):
+    """Where the study was run, once; never touched again."""
     directory = tmp_path_factory.mktemp("evaluated")
     (directory / "small.py").write_text(STUDY)
     (directory / "other.py").write_text(OTHER)
     (directory / "width.txt").write_text("8")
-    source = StudySource("target", str(directory / "small.py"), "small")
     sweep(directory / "small.py", directory / "runs", workers=1, isolation="inline")
-    with open_launcher(source, "auto", pytest.fail) as (launcher, _):
-        yield Ran(directory, launcher)
+    return directory
 
 
 @dataclass
 class Copy:
     """The study's database and files, to be changed."""
 
-    ran: Ran
+    study: Study
+    file: Path
     runs: Path
-    notices: list[str] = field(default_factory=list)
+    events: list = field(default_factory=list)
+
+    @property
+    def notices(self):
+        return notices_of(self.events)
+
+    @property
+    def places(self):
+        return {"storage": database_url(self.runs), "runs_dir": self.runs}
 
     def execute(self, statement, *values):
         with sqlite3.connect(self.runs / "sweeper.db") as database:
             assert database.execute(statement, values).rowcount > 0
 
     def data(self, name):
-        return f"{self.ran.directory / 'other.py'}:{name}"
+        return f"{self.file.with_name('other.py')}:{name}"
 
-    def evaluate(self, trial=None, *, data=None, metric=None, direction=None):
-        url = database_url(self.runs)
-        with Database.open(url, create=False) as database:
-            repository = Repository(database)
-            settings = StudySettings.from_json(repository.study("small").definition)
-            request = EvaluationRequest(
-                study="small",
-                options=WorkerOptions(2, url, self.runs),
-                listener=self._listen,
-                trial=trial,
-                data=held_out_data(data),
-                metric=metric,
-                direction=direction,
-            )
-            return Evaluator(request, repository).run(settings, self.ran.launcher)
+    def evaluate(self, trial=None, **options):
+        given = {"workers": 2, "listener": self.events.append, **self.places, **options}
+        return self.study.evaluate(trial=trial, **given)
 
     def stored(self):
         return [record for trial in trials_in(self.runs) for record in trial.evaluations]
@@ -168,23 +142,24 @@ class Copy:
             (self.runs / f"small/trial-{number:05d}").glob("attempt-*/checkpoints/step-*")
         )
 
-    def _listen(self, event):
-        if isinstance(event, Notice):
-            self.notices.append(event.message)
+
+@pytest.fixture(scope="module")
+def study(directory):
+    return load_study(directory / "small.py")
 
 
 @pytest.fixture
-def copy(ran, tmp_path):
-    shutil.copytree(ran.directory / "runs", tmp_path / "runs")
-    copy = Copy(ran, tmp_path / "runs")
-    where = (str(ran.directory), str(tmp_path))
+def copy(study, directory, tmp_path, monkeypatch):
+    shutil.copytree(directory / "runs", tmp_path / "runs")
+    monkeypatch.chdir(tmp_path)
+    copy = Copy(study, directory / "small.py", tmp_path / "runs")
+    where = (str(directory), str(tmp_path))
     copy.execute("UPDATE sweeper_checkpoints SET path = replace(path, ?, ?)", *where)
     return copy
 
 
-def test_every_kept_checkpoint_is_measured_ranked_stored_and_shown(copy, ran, capsys, monkeypatch):
+def test_every_kept_checkpoint_is_measured_ranked_stored_and_shown(copy, capsys):
     """The whole command, its JSON, and what ``show`` has of it afterwards."""
-    monkeypatch.chdir(copy.runs.parent)
     assert main(["evaluate", "small", "--json", "--workers", "2"]) == 0
     printed = capsys.readouterr()
     rows = json.loads(printed.out)
@@ -200,7 +175,8 @@ def test_every_kept_checkpoint_is_measured_ranked_stored_and_shown(copy, ran, ca
     stored = copy.stored()
     assert sorted(losses) == sorted(record.metrics["loss"] for record in stored)
     best = next(r for r in stored if r.metrics["loss"] == losses[0])
-    assert EXPORT.format(best) in printed.err.splitlines()[-1]
+    export = f"the best is trial {best.trial} at step {best.step}; its model: sweeper export small --trial "
+    assert export in printed.err.splitlines()[-1]
 
     assert main(["show", "small", "0", "--json"]) == 0
     shown = json.loads(capsys.readouterr().out)["evaluations"]
@@ -219,15 +195,15 @@ def test_on_the_validation_data_each_gives_what_its_epoch_recorded(copy):
         for trial in trials_in(copy.runs)
         for record in trial.epochs
     }
-    for record in found.records:
+    for record in found:
         recorded = epochs[record.trial, record.epoch]
         assert record.metrics == {name: recorded[f"val_{name}"] for name in ("loss", "accuracy")}
-    assert len(copy.stored()) == 4
     first = {r.evaluated_at for r in copy.stored()}
+    assert len(copy.stored()) == 4
     copy.evaluate(0)
     assert len(copy.stored()) == 8
     again = copy.evaluate(0, data=copy.data("validated"))
-    assert [r.metrics for r in again.records] == [r.metrics for r in found.records]
+    assert [r.metrics for r in again] == [r.metrics for r in found]
     newest = {r.evaluated_at for r in copy.stored() if r.data != "test"}
     assert len(copy.stored()) == 8
     assert min(newest) > max(first)
@@ -241,39 +217,33 @@ def test_a_checkpoint_that_is_damaged_gone_or_another_is_named_left_and_passed_o
     tensors.write_bytes(content)
     shutil.rmtree(gone)
     copy.execute("UPDATE sweeper_checkpoints SET digest = 'ab' WHERE step = 6")
-    found = copy.evaluate(0)
-    assert [record.step for record in found.records] == [8]
-    first, second, third = sorted(found.not_evaluated)
+    assert [record.step for record in copy.evaluate(0)] == [8]
+    first, second, third = sorted(text for text in copy.notices if "not evaluated" in text)
     assert f"trial 0, checkpoint of step 2 was not evaluated: {tensors} is damaged" in first
     assert f"trial 0, checkpoint of step 4 was not evaluated: it is no longer at {gone}" in second
     assert third.startswith("trial 0, checkpoint of step 6 ")
     assert f"{other} has the digest " in third
     assert "the database lists ab" in third
     assert damaged.is_dir()
-    assert {first, second, third} <= set(copy.notices)
 
 
-def test_trials_that_cannot_be_evaluated_are_named_and_the_others_go_on(
-    copy, ran, capsys, monkeypatch
-):
+def test_trials_that_cannot_be_evaluated_are_named_and_the_others_go_on(copy, capsys):
     """One without a checkpoint, and one whose model is another by now, or cannot be built."""
     copy.execute(
         "DELETE FROM sweeper_checkpoints WHERE trial_id = "
         "(SELECT id FROM sweeper_trials WHERE number = 1)"
     )
-    width = ran.directory / "width.txt"
+    width = copy.file.with_name("width.txt")
     try:
         width.write_text("5")
-        found = copy.evaluate()
-        assert {record.trial for record in found.records} == {0}
-        without, misfit = found.not_evaluated
+        assert {record.trial for record in copy.evaluate()} == {0}
+        without, misfit = (text for text in copy.notices if "not evaluated" in text)
         assert without == "trial 1 was not evaluated: it has no kept checkpoint"
         assert misfit.startswith(
             f"trial 2 was not evaluated: RestoreError: checkpoint {copy.checkpoints(2)[0]} does not fit the model of the "
             "factory (nothing was assigned):\n  model variable 1 ("
         )
         width.unlink()
-        monkeypatch.chdir(copy.runs.parent)
         assert main(["evaluate", "small", "--top", "1"]) == 3
         printed = capsys.readouterr()
         assert len(printed.out.splitlines()) == 3
@@ -282,32 +252,27 @@ def test_trials_that_cannot_be_evaluated_are_named_and_the_others_go_on(
         width.write_text("8")
 
 
-def test_the_python_twin_gives_the_ranked_records_of_a_trial_that_is_not_finished(copy, ran):
+def test_the_python_twin_gives_the_ranked_records_of_a_trial_that_is_not_finished(copy):
     copy.execute("UPDATE sweeper_trials SET result = NULL WHERE number = 1")
     x, y = np.ones((50, 8), "float32"), np.arange(50) % 3
 
     def data(trial):
         return Data(test=(x, y), batch_size=trial.params["batch_size"])
 
-    study = load_study(ran.file)
-    places = {"storage": database_url(copy.runs), "runs_dir": copy.runs}
-    said = []
-    found = study.evaluate(
-        trial=1, data=data, metric="accuracy", workers=2, listener=said.append, **places
-    )
+    found = copy.evaluate(1, data=data, metric="accuracy")
     values = [record.metrics["accuracy"] for record in found]
     assert values == sorted(values, reverse=True)
     assert [record.trial for record in found] == [1, 1, 1, 1]
     assert {record.data for record in found} == {data.__qualname__}
-    results = study.results(**places)
+    results = copy.study.results(**copy.places)
     assert sorted(results.evaluations, key=repr) == sorted(found, key=repr)
 
 
 @pytest.mark.whole
 def test_trials_that_are_measured_on_other_data_are_ranked_and_that_is_said(copy):
     found = copy.evaluate(data=copy.data("varying"))
-    assert len(found.records) == 12
-    assert len({record.data_digest for record in found.records}) == 2
+    assert len(found) == 12
+    assert len({record.data_digest for record in found}) == 2
     warning = next(notice for notice in copy.notices if "differ between trials" in notice)
     head, _, groups = warning.partition(": ")
     assert head == "the held-out data differ between trials"
@@ -330,28 +295,24 @@ def test_ctrl_c_ends_it_with_what_was_measured_kept(copy):
 @pytest.mark.parametrize(
     ("data", "said"),
     [
-        ("other.py", "'other.py' names no function"),
-        ("nowhere.py:data", "nowhere.py does not exist"),
-        ("data/held-out.csv:data", "held-out.csv is not a Python file"),
-        (3, "data=3"),
+        (lambda _: "other.py", "'other.py' names no function"),
+        (lambda _: "nowhere.py:data", "nowhere.py does not exist"),
+        (lambda _: "data/held-out.csv:data", "held-out.csv is not a Python file"),
+        (lambda _: 3, "data=3"),
+        (
+            lambda copy: copy.data("missing"),
+            "other.py has no name 'missing'; it has .* slow, nothing",
+        ),
+        (lambda copy: copy.data("nothing"), "other.py:nothing returned a builtins.tuple"),
+        (
+            lambda copy: copy.data("empty"),
+            "other.py:empty returned a Data with neither test nor validation",
+        ),
     ],
 )
-def test_data_of_a_wrong_form_are_refused_before_anything_starts(data, said):
+def test_data_of_a_wrong_form_end_the_evaluation(copy, data, said):
     with pytest.raises(UsageError, match=said):
-        held_out_data(data)
-
-
-@pytest.mark.parametrize(
-    ("name", "said"),
-    [
-        ("missing", "other.py has no name 'missing'; it has .* slow, nothing"),
-        ("nothing", "other.py:nothing returned a builtins.tuple"),
-        ("empty", "other.py:empty returned a Data with neither test nor validation"),
-    ],
-)
-def test_a_file_that_gives_no_data_ends_the_evaluation(copy, name, said):
-    with pytest.raises(UsageError, match=said):
-        copy.evaluate(0, data=copy.data(name))
+        copy.evaluate(0, data=data(copy))
     assert copy.stored() == []
 
 
@@ -363,27 +324,22 @@ def test_data_that_do_not_fit_the_model_are_told_by_trial(copy):
     assert "expected axis -1 of input shape to have value 8" in text
 
 
-def test_a_study_without_test_data_says_how_to_give_some(copy, ran):
-    without = ran.directory / "without.txt"
+def test_a_study_without_test_data_says_how_to_give_some(copy):
+    without = copy.file.with_name("without.txt")
     without.touch()
-    places = {"storage": database_url(copy.runs), "runs_dir": copy.runs}
     try:
         with pytest.raises(UsageError, match=r"no test data; .*--data FILE:NAME, or evaluate"):
-            load_study(ran.file).evaluate(trial=0, listener=lambda _: None, **places)
+            copy.evaluate(0)
     finally:
         without.unlink()
 
 
-def test_a_study_whose_file_was_changed_is_not_evaluated(copy, ran):
+def test_a_study_whose_file_was_changed_is_not_evaluated(copy, capsys):
     changed = copy.runs.parent / "small.py"
     changed.write_text(STUDY.replace("Dropout(0.2)", "Dropout(0.3)"))
-    where = (str(ran.file), str(changed))
+    where = (str(copy.file), str(changed))
     copy.execute("UPDATE sweeper_studies SET source = replace(source, ?, ?)", *where)
-    with pytest.raises(SweeperError) as changed_since:
-        evaluate_study(
-            EvaluationRequest(
-                "small", WorkerOptions(1, database_url(copy.runs), copy.runs), lambda _: None
-            )
-        )
-    assert "has changed since study 'small' was run from it" in str(changed_since.value)
-    assert "build_model has changed (line " in str(changed_since.value)
+    assert main(["evaluate", "small"]) == 2
+    said = capsys.readouterr().err
+    assert "has changed since study 'small' was run from it" in said
+    assert "build_model has changed (line " in said

@@ -1,6 +1,7 @@
 """A trial's record gives its model back, or says what it keeps instead."""
 
 import random
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -8,7 +9,8 @@ import keras
 import numpy as np
 import optuna
 import pytest
-from small_models import Noisy, Runner, same, variables
+from small_models import Noisy, Runner, regression, same, variables
+from study_files import SHORT
 
 from sweeper import (
     CheckpointError,
@@ -23,32 +25,7 @@ from sweeper import (
     load_study,
 )
 from sweeper.checkpoint.reading import load_checkpoint
-from sweeper.db.database import Database
-from sweeper.db.maintenance import copy_database
-
-_FILE = """\
-import keras, numpy as np
-from sweeper import Data, Study
-
-def build_model(trial):
-    model = keras.Sequential([keras.Input((3,)), keras.layers.Dense({units})])
-    model.compile("sgd", "mse", run_eagerly=True)
-    return model
-
-def load_data(trial):
-    x = np.arange(24.0).reshape(8, 3)
-    return Data(train=(x, x[:, :1]), batch_size=4)
-
-study = Study(name="{name}", model=build_model, data=load_data, objective="loss", epochs=2,
-              trials=1, audit="off", threads=1, sampler="random")
-"""
-
-
-def eager(trial, units=3):
-    """A layer without slots, for so few steps that tracing a graph takes longer."""
-    model = keras.Sequential([keras.Input((6,)), keras.layers.Dense(units, activation="softmax")])
-    model.compile("sgd", "sparse_categorical_crossentropy", run_eagerly=True)
-    return model
+from sweeper.cli.main import main
 
 
 def unbuilt(trial):
@@ -63,8 +40,8 @@ LARGEST = {"objective": "val_loss", "direction": "maximize", "keep": Keep(last=9
 
 @pytest.fixture(scope="module")
 def plain(tmp_path_factory):
-    """A study of `eager` whose objective is to be large, with every epoch's checkpoint kept."""
-    return Runner(tmp_path_factory.mktemp("plain"))(eager, **LARGEST)
+    """A study of `regression` whose objective is to be large, with every epoch's checkpoint kept."""
+    return Runner(tmp_path_factory.mktemp("plain"))(regression, **LARGEST)
 
 
 @pytest.fixture(scope="module")
@@ -102,7 +79,7 @@ def test_the_best_is_the_kept_checkpoint_with_the_best_objective(plain, noisy):
 @pytest.mark.whole
 def test_records_of_every_kind_give_their_model(run, plain):
     objectives = {"objective": ["val_loss", "loss"], "direction": ["minimize", "minimize"]}
-    ran = run(eager, epochs=1, **objectives)
+    ran = run(regression, epochs=1, **objectives)
     expected = variables(ran.results.trials[0].load_model())
 
     assert same(variables(ran.results.status.pareto[0].load_model()), expected)
@@ -139,16 +116,12 @@ def test_what_is_not_there_is_an_error_that_lists_what_is(plain):
 
 
 def test_a_trial_that_came_to_no_end_has_its_newest_checkpoint(run):
-    def raising(logs=None):
-        message = "no more"
-        raise ValueError(message)
-
     class Raises(keras.callbacks.Callback):
         def on_epoch_end(self, epoch, logs=None):
             if epoch == 2:
-                raising()
+                raise ValueError
 
-    ran = run(eager, callbacks=lambda _: [Raises()], failing_alike=None)
+    ran = run(regression, callbacks=lambda _: [Raises()], failing_alike=None)
     assert ran.results.trials[0].state == "failed"
     said = error_of(ran, "end")
     assert "trial 0 of study 'small' failed before the end of its training" in said
@@ -160,13 +133,7 @@ def test_a_trial_that_came_to_no_end_has_its_newest_checkpoint(run):
 def test_a_pruned_trial_has_no_end_and_its_newest_checkpoint(run):
     """Its value is that of its best epoch, too, where that is what counts."""
     pruner = optuna.pruners.ThresholdPruner(upper=0.0, n_warmup_steps=1)
-    ran = run(
-        eager,
-        objective="loss",
-        direction="maximize",
-        at="best",
-        pruner=pruner,
-    )
+    ran = run(regression, objective="loss", direction="maximize", at="best", pruner=pruner)
     (trial,) = ran.results.trials
 
     assert (trial.state, len(trial.epochs)) == ("pruned", 2)
@@ -183,7 +150,7 @@ def test_a_record_from_elsewhere_says_how_to_get_one(run):
 
 def test_changed_code_is_refused_and_shapes_are_checked_in_any_case(run, plain):
     ran = plain
-    wider = partial(eager, units=20)
+    wider = partial(regression, units=20)
     changed = Study(model=wider, **{**run.defaults, **LARGEST})
     trial = changed.results(**ran.places).trials[0]
 
@@ -204,8 +171,9 @@ def test_changed_code_is_refused_and_shapes_are_checked_in_any_case(run, plain):
 
 @pytest.fixture(scope="module")
 def file_study(tmp_path_factory):
-    file = tmp_path_factory.mktemp("file") / "stored_file_study.py"
-    file.write_text(_FILE.format(units=1, name="from-a-file"))
+    options = 'objective="loss", epochs=2, trials=1, audit="off", threads=1, sampler="random"'
+    text = replace(SHORT, name="from-a-file", arguments=options)
+    file = text.write(tmp_path_factory.mktemp("file") / "stored_file_study.py")
     study = load_study(file)
     study.run(isolation="inline", listener=lambda _: None, runs_dir=file.parent / "runs")
     return file
@@ -252,14 +220,9 @@ def test_a_name_that_nothing_has_is_an_error(tmp_path):
 def test_a_copied_database_gives_the_same_models(plain, tmp_path):
     ran = plain.copy(tmp_path)
     before = {at: variables(ran.results.best.load_model(at=at)) for at in ("end", "best", 4)}
-    copy = f"sqlite:///{tmp_path / 'copy.db'}"
-    with (
-        Database.open(f"sqlite:///{ran.places['runs_dir']}/sweeper.db", create=False) as source,
-        Database.open(copy, create=True) as target,
-    ):
-        copy_database(source, target)
-    (ran.places["runs_dir"] / "sweeper.db").unlink()
-
+    database, copy = ran.places["runs_dir"] / "sweeper.db", f"sqlite:///{tmp_path / 'copy.db'}"
+    assert main(["db", "copy", f"sqlite:///{database}", copy]) == 0
+    database.unlink()
     copied = ran.study.results(storage=copy, **ran.places).best
     for at, values in before.items():
         assert same(variables(copied.load_model(at=at)), values)

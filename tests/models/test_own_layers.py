@@ -30,21 +30,6 @@ def scaled(trial):
     return in_one_step(model)
 
 
-@keras.saving.register_keras_serializable("own")
-class Registered(Noisy):
-    """Is found by its registered name."""
-
-    def get_config(self):
-        return {}
-
-
-def registered(trial):
-    """Built by its first batch."""
-    del trial
-    model = Registered()
-    return in_one_step(model)
-
-
 def unregistered(trial):
     del trial
     model = Noisy()
@@ -55,7 +40,7 @@ def unregistered(trial):
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
     """The trial of a model; each has one, of one step, in the same study."""
-    models = [registered, unregistered, scaled, listed]
+    models = [unregistered, scaled, listed]
 
     def data(_trial):
         x, y = arrays()
@@ -68,12 +53,6 @@ def trained(tmp_path_factory):
         model, data=data, objective="loss", epochs=1, trials=len(models)
     )
     return lambda build: ran.results.trials[models.index(build)]
-
-
-@pytest.mark.whole
-def test_the_classes_that_a_reader_needs_are_named(trained, tmp_path):
-    exported = trained(registered).export(tmp_path / "noisy.keras", "keras")
-    assert exported.card["details"]["needs"] == [f"{__name__}.Registered"]
 
 
 def test_a_class_that_is_not_registered_is_written_and_named(trained, tmp_path):

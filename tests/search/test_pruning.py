@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from functools import partial
 
 import optuna
 import pytest
@@ -70,11 +71,10 @@ pytestmark = pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalW
 
 
 def sweep_of(name, sampler="tpe"):
+    """A sweep with the pruner, made again from what the database keeps unless it is a user's own."""
     make = PRUNERS[name]
-    described = describe_pruner(make(), ONE)
-    if described is not None and not str(described["class"]).startswith("custom:"):
-        found = described
-        make = lambda: make_pruner(found)  # noqa: E731
+    if name != "a user's own":
+        make = partial(make_pruner, describe_pruner(make(), ONE))
     spec = SamplerSpec(sampler, seed=5, window=WINDOW, pruner=make, study="s")
     return Sweep(spec, trials=TRIALS, epochs=EPOCHS)
 
@@ -133,18 +133,6 @@ def test_with_a_window_of_one_the_decisions_are_optunas(name):
         study.tell(trial, None if pruned else observation.value, state=state)
 
 
-@pytest.mark.parametrize("name", PRUNERS)
-def test_a_pruner_of_optunas_is_made_again_from_what_the_database_keeps(name):
-    described = describe_pruner(PRUNERS[name](), ONE)
-    assert described is not None
-    if name == "a user's own":
-        assert described == {"class": "custom:Marking", "slack": 0.2}
-        return
-    again = make_pruner(described)
-    assert describe_pruner(again, ONE) == described
-    assert type(again) is type(PRUNERS[name]())
-
-
 def test_who_needs_a_window_and_who_leaves_attributes():
     needs = {n: looks_at_trials(describe_pruner(make(), ONE)) for n, make in PRUNERS.items()}
     assert [n for n, needed in needs.items() if not needed] == ["threshold", "patient", "nop"]
@@ -167,6 +155,7 @@ def test_a_pruner_sets_the_window_for_samplers_that_look_at_nothing():
 
 def test_a_users_own_pruner_needs_the_definition_and_is_copied_for_every_question():
     pruner = Marking(0.5)
+    assert describe_pruner(pruner, ONE) == {"class": "custom:Marking", "slack": 0.5}
     given = definition(pruner=pruner)
     assert needs_definition(given.settings())
     with pytest.raises(DefinitionError, match="has a custom sampler or pruner"):

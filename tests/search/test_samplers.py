@@ -7,7 +7,7 @@ import pytest
 from optuna import samplers
 from simulation import BRANCHES, FLAT, Sweep, branching, flat, small
 
-from sweeper.errors import DefinitionError, ParameterError
+from sweeper.errors import ParameterError
 from sweeper.search.sampling import ReplayedAttributes, open_search
 from sweeper.search.spec import SamplerSpec
 from sweeper.spec.space import Categorical, FloatRange, IntRange
@@ -57,6 +57,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalW
 
 BY_REQUEST = {
     *(("nsga3", space) for space in (flat, branching)),  # by default: nsga2
+    *(("gp", space) for space in (flat, branching)),  # it imports torch
     ("tpe in groups", flat),  # which is for branches
     *((sampler, flat) for sampler in ("random", "qmc", "nsga2", "a user's own")),
     ("qmc of Optuna", branching),
@@ -64,13 +65,15 @@ BY_REQUEST = {
 }
 SWEEPS = [
     pytest.param(sampler, space, marks=pytest.mark.whole if (sampler, space) in BY_REQUEST else ())
-    for sampler in (*NAMED, *FACTORIES)
+    for sampler in (*NAMED, "gp", *FACTORIES)
     for space in (flat, branching)
 ]
 
 
 @pytest.mark.parametrize(("sampler", "space"), SWEEPS)
 def test_a_sampler_draws_the_same_sweep_on_any_number_of_workers(sampler, space):
+    if sampler == "gp":
+        pytest.importorskip("torch", reason="it needs torch: pip install 'sweeper-keras[gp]'")
     sweep = Sweep(spec_of(sampler), trials=24, space=space)
     alone = sweep.run(1)
     assert sweep.run(4, seed=1) == alone
@@ -103,14 +106,6 @@ def test_without_the_attributes_cma_es_never_leaves_its_first_generation(monkeyp
     assert sweep.run(1) != learned
 
 
-@pytest.mark.whole  # it imports torch; what it shares with the others is shown by them
-def test_the_gp_sampler_draws_the_same_sweep_on_any_number_of_workers():
-    pytest.importorskip("torch", reason="sampler='gp' needs torch: pip install 'sweeper-keras[gp]'")
-    for space in (flat, branching):
-        sweep = Sweep(spec_of("gp"), trials=14, space=space)
-        assert sweep.run(4) == sweep.run(1)
-
-
 def test_brute_force_visits_every_point_once_on_any_number_of_workers_that_wait():
     spec = SamplerSpec(
         "own", seed=3, window=1, factory=lambda s: samplers.BruteForceSampler(seed=s)
@@ -134,12 +129,6 @@ def test_a_study_of_two_objectives_is_the_same_sweep_on_any_number_of_workers(sa
     spec = replace(spec_of(sampler), further_directions=("maximize",))
     sweep = Sweep(spec, trials=24, objectives=2, space=branching)
     assert sweep.run(4) == sweep.run(1)
-
-
-def test_cma_es_refuses_two_objectives():
-    spec = replace(spec_of("cmaes"), further_directions=("maximize",))
-    with pytest.raises(DefinitionError, match="supports one objective"):
-        open_search(spec, 0)
 
 
 def sobol_points(trials, seed=3):

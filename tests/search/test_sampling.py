@@ -1,4 +1,7 @@
-"""A trial's parameters depend on the study's seed, its number and its window, and nothing else."""
+"""A trial's parameters depend on the study's seed, its number and its window, and nothing else.
+
+Distributions and values go into Optuna's form and come back the same.
+"""
 
 import itertools
 import logging
@@ -8,17 +11,30 @@ from dataclasses import replace
 
 import optuna
 import pytest
-from scripted_trials import definition, raise_error, row_of, scripted_sweep
+from hypothesis import given
+from hypothesis import strategies as st
+from optuna.distributions import distribution_to_json
+from scripted_trials import definition, row_of
 from simulation import Sweep
+from small_models import Runner, regression
 
 from sweeper.errors import DefinitionError, ParameterError
 from sweeper.records.results import TrialRecord
-from sweeper.run.protocol.messages import Suggest
 from sweeper.run.stored_study import _window
-from sweeper.run.worker.slot import serve_slot
 from sweeper.search.importance import parameter_importances
 from sweeper.search.sampling import open_search
-from sweeper.search.spaces import Observation, check_grid, grid_point, grid_size
+from sweeper.search.spaces import (
+    Observation,
+    check_grid,
+    from_internal,
+    from_text,
+    grid_point,
+    grid_size,
+    same_choice,
+    to_internal,
+    to_optuna,
+    to_text,
+)
 from sweeper.search.spec import (
     SamplerSpec,
     check_sampler,
@@ -237,52 +253,102 @@ def test_the_parameter_that_matters_is_first_and_the_result_is_the_same_again():
 
 
 class Raising(optuna.samplers.RandomSampler):
+    """Raises where it is told to: when it is made, or in one of its methods."""
+
     def __init__(self, where):
         super().__init__(seed=0)
         self.where = where
+        self.reach("making")
+
+    def reach(self, here):
+        if here == self.where:
+            raise LookupError("no table")
 
     def infer_relative_search_space(self, *given):
-        raise_at("search space", self.where)
+        self.reach("search space")
         return super().infer_relative_search_space(*given)
 
     def sample_independent(self, *given):
-        raise_at("sample", self.where)
+        self.reach("sample")
         return super().sample_independent(*given)
 
 
-def raise_at(here, where):
-    if here == where:
-        raise LookupError("no table")
-
-
-def own_sampler(where):
-    def factory(_seed):
-        raise_at("making", where)
-        return Raising(where)
-
-    return SamplerSpec(name="own", seed=1, window=1, factory=factory)
-
-
-@pytest.mark.parametrize("where", ["making", "search space", "sample"])
+@pytest.mark.parametrize("where", ["making", "search space", "sample", "nowhere"])
 def test_what_a_users_sampler_raises_is_named_and_blamed_on_it(where):
+    def suggested():
+        own = SamplerSpec("own", seed=1, window=1, factory=lambda _seed: Raising(where))
+        return open_search(own, 0).suggest("x", FloatRange(0.0, 1.0))
+
+    if where == "nowhere":
+        assert 0 <= suggested() <= 1
+        return
     with pytest.raises(ParameterError, match="the sampler raised LookupError: no table"):
-        open_search(own_sampler(where), 0).suggest("x", FloatRange(0.0, 1.0))
-    control = open_search(own_sampler("nowhere"), 0)
-    assert 0 <= control.suggest("x", FloatRange(0.0, 1.0)) <= 1
+        suggested()
 
 
-def test_a_run_whose_sampler_raises_goes_on_and_each_trial_says_so(tmp_path):
-    """Beside its pruner, whose errors were told like this before."""
-    answers = []
+def test_a_run_whose_sampler_raises_ends_and_says_so(tmp_path):
+    def model(trial):
+        trial.suggest_float("x", 0.0, 1.0)
+        return regression(trial)
 
-    def ask(trial):
-        trial.say(Suggest("x", FloatRange(0.0, 1.0)))
-        answers.append(trial._own.receive(30))
-        return raise_error(trial)
+    said = "no trial of the study can succeed: ParameterError: the sampler raised LookupError: no table"
+    with pytest.raises(DefinitionError, match=said):
+        Runner(tmp_path)(model, sampler=lambda _seed: Raising("sample"), trials=2)
 
-    with scripted_sweep(tmp_path, {None: ask}, trials=2) as sweep:
-        sweep.context.study = replace(sweep.context.study, search=own_sampler("sample"))
-        serve_slot(sweep.context)
-        assert sweep.context.error is None
-        assert [t.state for t in sweep.trials] == ["failed", "failed"]
-    assert ["the sampler raised LookupError: no table" in t.error for t in answers] == [True, True]
+
+# Optuna's form
+
+CHOICES = st.none() | st.booleans() | st.integers(-9, 9) | st.floats() | st.text(max_size=3)
+
+
+@given(st.lists(CHOICES, min_size=1, max_size=6), st.data())
+def test_every_choice_comes_back_in_value_and_type(choices, data):
+    distribution = Categorical(tuple(choices))
+    value = data.draw(st.sampled_from(choices))
+    internal = to_internal("x", distribution, value)
+    assert same_choice(from_internal(from_text(to_text(distribution)), internal), value)
+
+
+@given(st.floats(-1e300, 1e300), st.floats(-1e300, 1e300), st.data())
+def test_every_float_comes_back_bit_for_bit(one, other, data):
+    distribution = FloatRange(min(one, other), max(one, other))
+    value = data.draw(st.floats(distribution.low, distribution.high))
+    internal = to_internal("x", distribution, value)
+    assert from_internal(from_text(to_text(distribution)), internal) == value
+
+
+@given(st.integers(-50, 50), st.integers(0, 100), st.integers(1, 9))
+def test_steps_end_where_optunas_do_and_without_its_warning(low, size, step):
+    distribution = to_optuna(IntRange(low, low + size, step=step))
+    assert distribution == optuna.distributions.IntDistribution(
+        low, low + size // step * step, step=step
+    )
+    assert to_optuna(from_text(distribution_to_json(distribution))) == distribution
+
+
+def test_a_float_step_ends_where_optunas_does_and_types_make_two_distributions():
+    with pytest.warns(UserWarning, match="not divisible"):
+        expected = optuna.distributions.FloatDistribution(0.0, 1.0, step=0.3)
+    assert to_optuna(FloatRange(0.0, 1.0, step=0.3)) == expected
+    # Python calls these two equal.
+    assert Categorical((0, 1)) == Categorical((False, True))
+    assert to_text(Categorical((0, 1))) != to_text(Categorical((False, True)))
+    assert to_text(FloatRange(0, 1)) == to_text(FloatRange(0.0, 1.0))
+
+
+@pytest.mark.parametrize(
+    ("distribution", "value"),
+    [
+        (FloatRange(0, 1), 1.5),
+        (FloatRange(0, 1), math.nan),
+        (FloatRange(0, 1), "0.5"),
+        (FloatRange(0, 1), True),
+        (FloatRange(0, 1, step=0.25), 0.3),
+        (IntRange(0, 4), 2.5),
+        (IntRange(0, 2**60), 2**53 + 1),
+        (Categorical((1, 2)), True),
+    ],
+)
+def test_a_value_that_would_not_come_back_is_refused(distribution, value):
+    with pytest.raises(ParameterError, match="'x' has the value"):
+        to_internal("x", distribution, value)

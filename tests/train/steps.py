@@ -2,8 +2,9 @@
 
 import keras
 import tensorflow as tf
+from trainings import digits
 
-from sweeper import TrainingStep
+from sweeper import Data, TrainingStep
 
 
 def uncompiled(**options):
@@ -94,6 +95,19 @@ class GroupsStep(TrainingStep):
         pairs = list(zip(gradients, variables, strict=True))
         self.optimizer.apply_gradients(pairs[:-2])
         self.of_head.apply_gradients(pairs[-2:])
+
+
+def two_outputs():
+    """Not compiled: outputs by the names ``kind``, of four classes, and ``size``."""
+    inputs = keras.Input((8,))
+    hidden = keras.layers.Dense(8, "relu")(inputs)
+    first = keras.layers.Dense(4, "softmax", name="kind")(hidden)
+    return keras.Model(inputs, [first, keras.layers.Dense(1, name="size")(hidden)])
+
+
+def two_targets():
+    x, y = digits()
+    return Data(train=(x, {"kind": y, "size": x[:, :1]}), batch_size=14)
 
 
 def light_settings():

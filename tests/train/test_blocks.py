@@ -1,19 +1,18 @@
 """Where a block of steps begins and ends changes no result: blocks grow with the clock.
 
-Every kind of data is trained on with blocks of one step and with the longest there are, and each
-epoch's metrics, those of its validation, and the digest must be the same. The controls at the end
-take away what holds blocks within an epoch, and see it.
+Every kind of data is trained on with blocks of one step and with the longest there are.
 """
 
-import shutil
+from types import SimpleNamespace
 
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from trainings import Watcher, digits, plan, untuned
+from fitted import fitted
+from trainings import HOOKS, Recorder, Watcher, digits, plan, untuned
 
-from sweeper import Data
+from sweeper import Data, EverySteps
 from sweeper.checkpoint.reading import load_newest
 from sweeper.errors import DataError, RestoreError, UncapturableError
 from sweeper.train.data import SourceOptions
@@ -53,32 +52,15 @@ def pipeline():
     return files().cache().shuffle(40, seed=3).repeat().batch(4).prefetch(30)
 
 
-def generator():
-    """Of unknown length."""
-    signature = tuple(tf.TensorSpec(a.shape[1:], a.dtype) for a in (X, Y))
-    return untuned(
-        tf.data.Dataset.from_generator(
-            lambda: zip(X, Y, strict=True), output_signature=signature
-        ).batch(4)
-    )
-
-
 def positive(_x, y):
     return y >= 0
 
 
 class Batches(keras.utils.PyDataset):
-    def __init__(self, length=24):
-        super().__init__()
-        self._length = length
-
-    @property
-    def num_batches(self):
-        return self._length
+    num_batches = 24
 
     def __getitem__(self, index):
-        at = index % 24 * 4
-        return X[at : at + 4], Y[at : at + 4]
+        return X[index * 4 : index * 4 + 4], Y[index * 4 : index * 4 + 4]
 
 
 def of_epoch(epoch):
@@ -88,34 +70,27 @@ def of_epoch(epoch):
         yield X[chosen], Y[chosen]
 
 
-def grain_data(*, endless):
+def grain_data():
     import grain
 
     samples = grain.MapDataset.range(len(X)).seed(1).shuffle()
-    batches = samples.map(lambda i: (X[i], Y[i])).batch(4)
-    return batches.repeat() if endless else batches
+    return samples.map(lambda i: (X[i], Y[i])).batch(4)
 
 
 SOURCES = {
     "arrays": lambda: (X, Y),
-    "finite": lambda: slices().shuffle(40).batch(4),
     "unknown length": lambda: slices().shuffle(40).filter(positive).batch(4),
-    "generator": generator,
-    "repeated": lambda: slices().repeat(3).batch(4),
     "shuffled, repeated": lambda: slices().shuffle(40).repeat(3).batch(4).prefetch(30),
     "shuffled, cached": lambda: slices().shuffle(40).cache().batch(4),
     "endless": lambda: slices().repeat().batch(4),
-    "endless, shuffled": lambda: slices().shuffle(40).repeat().batch(4).prefetch(30),
-    "endless, filtered": lambda: slices().shuffle(40).repeat().filter(positive).batch(4),
     "pipeline": pipeline,
     "PyDataset": Batches,
-    "endless PyDataset": lambda: Batches(None),
     "function of the epoch": lambda: of_epoch,
-    "grain": lambda: grain_data(endless=False),
-    "endless grain": lambda: grain_data(endless=True),
+    "grain": grain_data,
 }
-ENDLESS = frozenset(name for name in SOURCES if name.startswith("endless")) | {"pipeline"}
-WHOLE = [name for name in SOURCES if name not in ENDLESS]
+"""One for each way to read; `conformance/test_data_source.py` has all orders."""
+
+WHOLE = [name for name in SOURCES if name not in ("endless", "pipeline")]
 
 
 def by_default(*chosen, among=SOURCES):
@@ -189,49 +164,20 @@ def test_blocks_of_any_length_give_the_same_without_a_limit(name, tmp_path):
     check(lambda: both(name, None, None), tmp_path)
 
 
-# By default between the first validation and the other two, from a checkpoint of the whole training.
 @pytest.mark.parametrize(
-    ("name", "stops"),
-    [
-        ("shuffled, cached", []),
-        *(
-            pytest.param(name, [20, 40], marks=pytest.mark.whole)
-            for name in ("pipeline", "shuffled, repeated", "shuffled, cached")
-        ),
-    ],
+    "name",
+    by_default("shuffled, cached", among=["pipeline", "shuffled, repeated", "shuffled, cached"]),
 )
-def test_a_limited_validation_is_the_same_after_a_resume(name, stops, tmp_path):
+def test_a_limited_validation_is_the_same_after_a_resume(name, tmp_path):
     def part(seconds, directory, **options):
         return trained(
             lambda: both(name, 17, 11), seconds, tmp_path / directory, epochs=3, **options
         )
 
-    *whole, taken = part(LONGEST, "whole")
-    if not stops:
-        [on_its_way] = [tmp_path / "whole" / name for name in taken if name.endswith("021")]
-        shutil.copytree(on_its_way, tmp_path / "stopped" / on_its_way.name)
-    for stop, seconds in zip(stops, (SHORTEST, LONGEST), strict=False):
-        part(seconds, "stopped", stop_at=stop)
-    history, digest, _taken = part(SHORTEST, "stopped")
-    assert [history, digest] == whole
-
-
-# By default each runner's.
-@pytest.mark.parametrize(
-    "name",
-    by_default(
-        *("arrays", "endless"),
-        among=["arrays", "unknown length", "endless", "function of the epoch"],
-    ),
-)
-def test_a_limit_is_the_runners_whoever_asks_for_more(name):
-    loop = TrainingLoop(
-        plan(model=small, data=lambda: both(name, 5, 3)), Watcher(), notice=lambda _: None
-    )
-    assert loop._test is not None
-    assert loop._test.run(0, 0, 1 << 30)[0] == 3
-    assert loop._train.run(0, 0, 1 << 30)[0] == 5
-    assert loop._train.run(0, 5, 1 << 30)[0] == 0
+    whole = part(LONGEST, "whole")
+    part(SHORTEST, "stopped", stop_at=20)
+    part(LONGEST, "stopped", stop_at=40)
+    assert part(SHORTEST, "stopped")[:2] == whole[:2]
 
 
 class EndsItself(keras.Model):
@@ -269,33 +215,30 @@ def test_a_step_that_asks_for_an_end_is_obeyed_at_once(eagerly, tmp_path):
         made.compile("sgd", "sparse_categorical_crossentropy", run_eagerly=eagerly)
         return made
 
-    check(lambda: both("finite", 13, None), tmp_path, model=model)
-
-
-class Counting(keras.callbacks.Callback):
-    def __init__(self):
-        super().__init__()
-        self.begun = self.ended = 0
-
-    def on_train_batch_begin(self, batch, logs=None):
-        self.begun += 1
-
-    def on_train_batch_end(self, batch, logs=None):
-        self.ended += 1
-
-    def on_test_batch_begin(self, batch, logs=None):
-        self.begun += 1
-
-    def on_test_batch_end(self, batch, logs=None):
-        self.ended += 1
+    check(lambda: both("shuffled, cached", 13, None), tmp_path, model=model)
 
 
 @pytest.mark.whole
 @pytest.mark.parametrize("name", ["unknown length", "function of the epoch"])
 def test_no_batch_begins_beyond_a_limit(name, tmp_path):
-    counting = Counting()
-    trained(lambda: both(name, 5, 3), LONGEST, tmp_path, callbacks=lambda: [counting])
-    assert (counting.begun, counting.ended) == (16, 16)
+    seen = Recorder([hook for hook in HOOKS if "batch" in hook])
+    trained(lambda: both(name, 5, 3), LONGEST, tmp_path, callbacks=lambda: [seen])
+    assert len(seen.calls) == 2 * 16
+
+
+def test_calls_at_steps_do_not_part_steps_that_nobody_wants():
+    parts, calls = [], []
+
+    def run(epoch, begin, end):
+        parts.append((begin, end))
+        return end - begin, {}
+
+    every_fifth = EverySteps(5, lambda step, logs, model: calls.append(step))
+    blocks = runners_module.Blocks(SimpleNamespace(stop_training=False), [every_fifth])
+    for epoch in range(2):
+        assert blocks.run(SimpleNamespace(run=run), 7 * epoch, epoch, 0, 7)[0] == 7
+    assert parts == [(0, 5), (5, 7), (0, 3), (3, 7)]
+    assert calls == [5, 10]
 
 
 # What is refused, or said
@@ -307,20 +250,18 @@ def test_a_limited_validation_of_an_endless_cache_of_a_shuffle_is_refused():
         return Data(train=(X, Y), validation=cached, validation_steps=5)
 
     with pytest.raises(DataError, match=r"validation_steps.*cache\(\) before shuffle"):
-        TrainingLoop(plan(data=data), Watcher())
+        fitted(small, data)
 
 
 def test_a_function_that_reads_a_shuffled_dataset_from_outside_is_refused():
-    outside = slices().shuffle(40, seed=1)
-    steady = slices().shuffle(40, seed=1, reshuffle_each_iteration=False)
-
-    def read(base):
+    def read(**options):
+        base = slices().shuffle(40, seed=1, **options)
         parts = numbers().interleave(lambda i: base.shard(4, i), cycle_length=2)
-        return TrainingLoop(plan(data=lambda: Data(train=parts.batch(4))), Watcher())
+        return fitted(small, lambda: Data(train=parts.batch(4)), epochs=1)
 
     with pytest.raises(UncapturableError, match=r"InterleaveDataset.*ShuffleDatasetV3"):
-        read(outside)
-    read(steady)
+        read()
+    read(reshuffle_each_iteration=False)
 
 
 def test_an_interleave_sized_by_the_processors_resumes_where_there_are_as_many(
@@ -331,12 +272,11 @@ def test_an_interleave_sized_by_the_processors_resumes_where_there_are_as_many(
         return Data(train=parts.batch(4))
 
     said = []
-    TrainingLoop(plan(data=data), Watcher(), notice=said.append)
+    fitted(small, data, epochs=1, checkpoints=tmp_path, notice=said.append)
     assert "interleave(…) without cycle_length" in said[0]
-    trained(data, SHORTEST, tmp_path, stop_at=9)
     monkeypatch.setattr(tfdata_module, "_processors", lambda: 997)
     with pytest.raises(RestoreError, match=r"would read 997 here.*cycle_length"):
-        trained(data, SHORTEST, tmp_path)
+        fitted(small, data, checkpoints=tmp_path, notice=said.append)
 
 
 # Negative controls: blocks that are not held within an epoch, and seeds that reading leaves behind.

@@ -9,11 +9,11 @@ from pathlib import Path
 import keras
 import numpy as np
 import pytest
-from trainings import Watcher, equal, one_layer, plan, train, unvalidated, weights
+from fitted import fitted, fitted_in_parts
+from trainings import equal, weights
 
-from sweeper import Data, Keep, fit
+from sweeper import AtStep, Data, Keep, RestoreError
 from sweeper.checkpoint.reading import list_checkpoints, load_checkpoint
-from sweeper.errors import RestoreError
 
 # 001
 
@@ -22,34 +22,9 @@ def overfits(metrics):
     return bool(metrics["val_loss"] > metrics["loss"])
 
 
-class PowerCut(keras.callbacks.Callback):
-    """Raises in the middle of an epoch."""
-
-    def __init__(self, epoch):
-        super().__init__()
-        self._epoch = epoch
-        self._seen = 0
-
-    def on_epoch_begin(self, epoch, logs=None):
-        self._seen = epoch
-
-    def on_train_batch_end(self, batch, logs=None):
-        if self._seen == self._epoch and batch == 1:
-            raise ConnectionError
-
-    def get_state(self):
-        """Nothing: when the power is cut is not for the training to remember."""
-        return {}
-
-    def set_state(self, state):
-        del state
-
-
 def small_net():
-    keras.utils.set_random_seed(1)
-    model = keras.Sequential(
-        [keras.Input((4,)), keras.layers.Dense(32, activation="relu"), keras.layers.Dense(1)]
-    )
+    layers = [keras.layers.Dense(32, activation="relu"), keras.layers.Dense(1)]
+    model = keras.Sequential([keras.Input((4,)), *layers])
     model.compile(keras.optimizers.Adam(0.05), "mse")
     return model
 
@@ -64,26 +39,26 @@ def noisy_data():
     )
 
 
+def cut_power(*_given):
+    raise ConnectionError
+
+
 def test_001_every_n_steps_a_checkpoint_below_the_best_so_far_and_above_the_training_cost_is_kept(
     tmp_path,
 ):
     keep = Keep(last=1, improving="val_loss", when=overfits, at_most=150)
 
-    def run(directory, cut_at=-1):
-        return fit(
-            small_net(),
-            noisy_data(),
-            epochs=16,
-            checkpoints=directory,
-            callbacks=[PowerCut(cut_at)],
-            keep=keep,
-            deterministic=False,
-        )
+    def run(directory, function=lambda *_given: None):
+        def callbacks():
+            return [AtStep(20, function)]
+
+        options = {"checkpoints": directory, "keep": keep, "callbacks": callbacks}
+        return fitted(small_net, noisy_data, epochs=16, **options).history
 
     def steps(directory):
         return [load_checkpoint(path).step for path in list_checkpoints(directory)]
 
-    history = run(tmp_path / "whole").history
+    history = run(tmp_path / "whole")
     chosen, best = [], 99999.0
     for epoch, (cost, validation) in enumerate(
         zip(history["loss"], history["val_loss"], strict=True), 1
@@ -94,8 +69,8 @@ def test_001_every_n_steps_a_checkpoint_below_the_best_so_far_and_above_the_trai
     assert 1 < len(chosen) < 16
     assert steps(tmp_path / "whole") == sorted({*chosen, 48})
     with pytest.raises(ConnectionError):
-        run(tmp_path / "cut", 6)
-    assert run(tmp_path / "cut").history == history
+        run(tmp_path / "cut", cut_power)
+    assert run(tmp_path / "cut") == history
     assert steps(tmp_path / "cut") == steps(tmp_path / "whole")
 
 
@@ -105,41 +80,33 @@ def test_001_every_n_steps_a_checkpoint_below_the_best_so_far_and_above_the_trai
 class Net(keras.Model):
     """The source's: variables that the first call makes."""
 
-    def __init__(self):
+    def __init__(self, **options):
         super().__init__(name="net")
-        self.l1 = keras.layers.Dense(5)
+        self.l1 = keras.layers.Dense(5, **options)
 
     def call(self, x):
         return self.l1(x)
 
 
-def net_plan():
-    def late_net():
-        model = Net()
-        model.compile("sgd", "mae")
-        return model
+def late_net(**options):
+    model = Net(**options)
+    model.compile("sgd", "mae")
+    assert model.trainable_variables == []
+    return model
 
-    def toy_data():
-        inputs = np.arange(10.0, dtype="float32")[:, None]
-        return Data(train=(inputs, inputs * 5.0 + np.arange(5.0, dtype="float32")), batch_size=2)
 
-    return plan(model=late_net, data=toy_data, epochs=2)
+def toy_data():
+    inputs = np.arange(10.0, dtype="float32")[:, None]
+    return Data(train=(inputs, inputs * 5.0 + np.arange(5.0, dtype="float32")), batch_size=2)
 
 
 def test_002_a_restore_is_complete_or_an_error_never_silent(tmp_path):
     """Also into a network that has no variables yet."""
-    whole = net_plan()
-    watcher = Watcher(tmp_path, lambda position: position.step == 7, block=1)
-    train(whole, watcher)
-    loaded = load_checkpoint(watcher.kept[0])
-    assert loaded.step == 7
-    fresh = net_plan()
-    assert fresh.model.trainable_variables == []
-    train(fresh, Watcher(), loaded)
-    assert equal(weights(fresh.model), weights(whole.model))
-    other = plan(model=one_layer, data=unvalidated, epochs=2)
+    whole = fitted(late_net, toy_data)
+    resumed = fitted_in_parts([7], tmp_path, late_net, toy_data)
+    assert equal(weights(resumed.model), weights(whole.model))
     with pytest.raises(RestoreError, match="does not fit this trial's model") as raised:
-        train(other, Watcher(), loaded)
+        fitted(lambda: late_net(use_bias=False), toy_data, epochs=3, checkpoints=tmp_path)
     assert "nothing was restored" in str(raised.value)
 
 

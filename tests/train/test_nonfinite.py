@@ -4,128 +4,101 @@ import math
 from dataclasses import replace
 
 import keras
-import numpy as np
 import pytest
-from trainings import Watcher, digits, one_layer, plan, train, unvalidated
+from fitted import fitted
+from small_models import Runner
+from trainings import Watcher, one_layer, plan, train, unvalidated
 
 import sweeper
 from sweeper.errors import DefinitionError, NonFiniteError
 from sweeper.spec.searching import value_at
-from sweeper.train.loop.logs import check_value
-from sweeper.train.loop.loop import TrainingLoop
 
 
-class Shown(keras.metrics.Metric):
-    """A metric whose value of each epoch is given; an epoch begins by resetting it."""
+class Shows(keras.callbacks.Callback):
+    """Reports a value for each epoch."""
 
     def __init__(self, values):
-        super().__init__(name="shown")
+        super().__init__()
         self.values = values
-        self.epoch = self.add_weight(shape=(), initializer="zeros", dtype="int32")
-        self.epoch.assign(-1)
 
-    def update_state(self, *_arguments, **_options):
-        """Nothing is counted."""
-
-    def result(self):
-        return keras.ops.take(
-            keras.ops.convert_to_tensor(self.values), keras.ops.maximum(self.epoch, 0)
-        )
-
-    def reset_state(self):
-        self.epoch.assign(self.epoch + 1)
+    def on_epoch_end(self, epoch, logs=None):
+        logs["shown"] = self.values[epoch]
 
 
-def showing(*values):
-    def build():
-        model = one_layer()
-        model.compile(keras.optimizers.SGD(0.01), "mse", metrics=[Shown(list(values))])
-        return model
-
-    return build
-
-
-def exploding():
+def eager(rate=0.01):
     model = one_layer()
-    model.compile(keras.optimizers.SGD(1e30), "mse")
+    model.compile(keras.optimizers.SGD(rate), "mse", run_eagerly=True)
     return model
 
 
-def noticed(model, **options):
-    notices = []
-    changes = {name: options.pop(name) for name in ("nonfinite",) if name in options}
-    planned = plan(model=model, data=unvalidated, **options)
-    loop = TrainingLoop(replace(planned, **changes), Watcher(), notices.append)
-    loop.run()
-    return loop, notices
+def exploding(_trial=None):
+    return eager(1e30)
 
 
-def test_fit_goes_on_with_a_loss_that_is_infinite_and_says_so_once(tmp_path):
-    notices = []
-    x, y = digits()
-    history = sweeper.fit(
-        exploding(), (x, y), epochs=3, checkpoints=tmp_path / "c", notice=notices.append
+def reported(*values, nonfinite="continue", objective="shown"):
+    """Train for an epoch of each value; what is stored of them."""
+    watcher = Watcher()
+    planned = plan(
+        model=eager,
+        data=unvalidated,
+        callbacks=lambda: [Shows(values)],
+        epochs=len(values),
+        objective=objective,
     )
+    train(replace(planned, nonfinite=nonfinite), watcher)
+    return [metrics["shown"] for _, metrics in watcher.epochs]
+
+
+def test_fit_goes_on_with_a_loss_that_is_infinite_and_says_so_once_also_when_resumed(tmp_path):
+    notices = []
+    history = fitted(exploding, unvalidated, epochs=3, checkpoints=tmp_path, notice=notices.append)
     assert [math.isfinite(loss) for loss in history.history["loss"]] == [False] * 3
     (notice,) = notices
     assert "at the end of epoch 1 of 3; training continues, as in model.fit" in notice
     assert "TerminateOnNaN" in notice
     assert "Study" not in notice
+    more = fitted(exploding, unvalidated, epochs=4, checkpoints=tmp_path, notice=notices.append)
+    assert len(more.epoch) == 4
+    assert notices == [notice]
 
 
-def test_terminate_on_nan_ends_it_and_the_history_has_the_epoch(tmp_path):
-    x, y = digits()
-    history = sweeper.fit(
-        exploding(),
-        (x, y),
-        epochs=3,
-        checkpoints=tmp_path / "c",
-        callbacks=[keras.callbacks.TerminateOnNaN()],
-        notice=lambda _message: None,
-    )
+def test_terminate_on_nan_ends_it_and_the_history_has_the_epoch():
+    def callbacks():
+        return [keras.callbacks.TerminateOnNaN()]
+
+    history = fitted(exploding, unvalidated, callbacks=callbacks, notice=lambda _message: None)
     assert history.epoch == [0]
 
 
-def test_a_resumed_training_does_not_say_it_again(tmp_path):
-    x, y = digits()
-    for epochs, count in ((2, 1), (4, 0)):
-        notices = []
-        history = sweeper.fit(
-            exploding(), (x, y), epochs=epochs, checkpoints=tmp_path / "c", notice=notices.append
-        )
-        assert len(history.epoch) == epochs
-        assert len(notices) == count
-
-
-def test_an_objective_that_recovers_gives_the_trial_its_value():
-    loop, notices = noticed(showing(math.nan, math.inf, 0.5, 0.25), objective="shown", epochs=3)
-    shown = [record.metrics["shown"] for record in loop.epochs]
+def test_an_objective_that_recovers_gives_the_trial_its_value(caplog):
+    shown = reported(math.nan, math.inf, 0.5)
     assert math.isnan(shown[0])
     assert shown[1:] == [math.inf, 0.5]
-    (notice,) = notices
+    (notice,) = caplog.messages
     assert "shown is nan at the end of epoch 1 of 3" in notice
     assert 'Study(nonfinite="fail") fails the trial' in notice
 
 
-def test_a_metric_that_decides_nothing_is_not_reported():
-    assert noticed(showing(math.nan, math.nan), objective="loss", epochs=1)[1] == []
+def test_a_metric_that_decides_nothing_is_not_reported(caplog):
+    reported(math.nan, objective="loss")
+    assert caplog.messages == []
 
 
 def test_where_the_study_asks_for_it_the_first_such_epoch_ends_the_trial():
     with pytest.raises(NonFiniteError, match=r"shown is inf at the end of epoch 2 of 3.*nonfinite"):
-        noticed(showing(0.5, math.inf, 0.5), objective="shown", epochs=3, nonfinite="fail")
+        reported(0.5, math.inf, 0.5, nonfinite="fail")
 
 
-def test_a_loss_scale_that_is_too_large_at_first_recovers():
-    def scaled():
-        model = one_layer()
-        inner = keras.optimizers.SGD(0.01)
-        scale = keras.optimizers.LossScaleOptimizer(inner, initial_scale=float(2**127))
-        model.compile(scale, "mse")
-        return model
-
-    loop = train(plan(model=scaled, data=unvalidated, epochs=3), Watcher())
-    assert all(np.isfinite(w).all() for w in loop._plan.model.get_weights())
+@pytest.mark.parametrize(
+    ("at", "said"),
+    [("last", "at the end of the last epoch, 3"), ("best", "in all 3 epochs")],
+)
+def test_a_value_that_is_not_finite_fails_its_trial(at, said, tmp_path):
+    options = {"data": lambda _trial: unvalidated(), "objective": "loss", "epochs": 3}
+    (trial,) = Runner(tmp_path)(exploding, at=at, **options).results.trials
+    assert trial.state == "failed"
+    assert "NonFiniteError: the objective 'loss' is " in trial.error
+    assert said in trial.error
 
 
 @pytest.mark.parametrize(
@@ -141,15 +114,6 @@ def test_a_loss_scale_that_is_too_large_at_first_recovers():
 def test_the_best_epoch_is_one_whose_objective_is_finite(at, values, value):
     found = value_at(values, at, "minimize")
     assert found == value or (math.isnan(found) and math.isnan(value))
-
-
-@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
-def test_a_value_that_is_not_finite_is_none(value):
-    with pytest.raises(NonFiniteError, match=r"'loss' is .* at the end of the last epoch, 3"):
-        check_value("loss", value, "last", 3)
-    with pytest.raises(NonFiniteError, match="in all 3 epochs"):
-        check_value("loss", value, "best", 3)
-    check_value("loss", 0.5, "last", 3)
 
 
 def test_a_study_takes_two_ways_only():

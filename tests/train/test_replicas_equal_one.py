@@ -4,24 +4,26 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+import test_data_trains as sources
+from fitted import fitted, fitted_in_parts
 from keras.src.losses import loss as keras_loss
-from replicated import under
-from trainings import Watcher, digits, one_layer, plan, small_data, train, unoptimized
+from replicated import each_replica, two_replicas, under
+from steps import GanStep, maker, two_outputs, two_targets
+from trainings import digits, equal, one_layer, small_data, unoptimized
 
-from sweeper import Data, TrainingStep
+from sweeper import Data, FactoryError, TrainingStep
+from sweeper.gradients import clip_by_global_norm
 
 OPTIMIZERS = {
     "adam": lambda: keras.optimizers.Adam(0.01),
     "momentum": lambda: keras.optimizers.SGD(0.5, momentum=0.9),
     "ema and decay": lambda: keras.optimizers.AdamW(0.01, weight_decay=0.1, use_ema=True),
 }
-TOGETHER = OPTIMIZERS["ema and decay"]
-"""Has averages and a decay of its own."""
 
 
-def net(optimizer=TOGETHER, loss=None, **options):
+def network():
     """A regularizer and synchronized batch normalization."""
-    model = keras.Sequential(
+    return keras.Sequential(
         [
             keras.Input((8,)),
             keras.layers.Dense(6, activation="relu", kernel_regularizer="l2"),
@@ -30,28 +32,25 @@ def net(optimizer=TOGETHER, loss=None, **options):
             keras.layers.Activation("softmax"),
         ]
     )
-    given = {"metrics": ["accuracy"], **options}
-    model.compile(optimizer(), loss or "sparse_categorical_crossentropy", **given)
+
+
+def net(optimizer):
+    model = network()
+    model.compile(OPTIMIZERS[optimizer](), "sparse_categorical_crossentropy", metrics=["accuracy"])
     return model
 
 
-def both(model, data):
+def assert_alike(one, two):
+    assert one.history.keys() == two.history.keys()
+    for name, values in one.history.items():
+        assert two.history[name] == pytest.approx(values, rel=1e-4, abs=1e-5), name
+    for a, b in zip(one.model.weights, two.model.weights, strict=True):
+        np.testing.assert_allclose(a.numpy(), b.numpy(), rtol=2e-5, atol=2e-5)
+
+
+def assert_equal_one(model, data, **options):
     """The same training on one replica and on two."""
-    return trained(model, data), trained(under(model), data)
-
-
-def trained(model, data):
-    return train(plan(model=model, data=data, epochs=2), Watcher())
-
-
-def assert_alike(one, two, tolerance=2e-5):
-    for was, now in zip(one.epochs, two.epochs, strict=True):
-        assert set(was.metrics) == set(now.metrics)
-        for name, value in was.metrics.items():
-            assert now.metrics[name] == pytest.approx(value, rel=1e-4, abs=1e-5), name
-    models = one._plan.model, two._plan.model
-    for a, b in zip(models[0].weights, models[1].weights, strict=True):
-        np.testing.assert_allclose(a.numpy(), b.numpy(), rtol=tolerance, atol=tolerance)
+    assert_alike(fitted(model, data, **options), fitted(under(model), data, **options))
 
 
 def in_pairs():
@@ -59,39 +58,28 @@ def in_pairs():
     return small_data(batch_size=14, validation_batch_size=8)
 
 
-@pytest.fixture(scope="module")
-def one():
-    """The training of `net` on one replica."""
-    return trained(net, in_pairs)
-
-
 def in_order():
     """Batches of 14, and a smaller last one."""
     return Data(train=digits(), batch_size=14, shuffle=False)
 
 
-@pytest.fixture(scope="module")
-def least():
-    """The training of one layer on one replica."""
-    return trained(one_layer, in_order)
+whole = pytest.mark.whole
 
 
-def test_two_replicas_train_as_one_on_the_same_global_batches(one):
-    assert_alike(one, trained(under(net), in_pairs))
-
-
-@pytest.mark.whole
-@pytest.mark.parametrize("name", OPTIMIZERS)
-def test_with_each_optimizer_two_replicas_train_as_one(name):
-    assert_alike(*both(lambda: net(OPTIMIZERS[name]), in_pairs))
+@pytest.mark.parametrize(
+    "optimizer",
+    [pytest.param(name, marks=[whole] * (name != "ema and decay")) for name in OPTIMIZERS],
+)
+def test_two_replicas_train_as_one_on_the_same_global_batches(optimizer):
+    assert_equal_one(lambda: net(optimizer), in_pairs)
 
 
 # Losses by their names, as in all others here, are reduced by the size of the batch.
 @pytest.mark.parametrize(
     "reduction",
     [
-        pytest.param("sum", marks=pytest.mark.whole),
-        pytest.param("sum_over_batch_size", marks=pytest.mark.whole),
+        pytest.param("sum", marks=whole),
+        pytest.param("sum_over_batch_size", marks=whole),
         "mean_with_sample_weight",
     ],
 )
@@ -107,19 +95,14 @@ def test_every_reduction_of_a_loss_is_that_of_the_whole_batch(reduction):
         made.compile(keras.optimizers.SGD(0.01), loss, weighted_metrics=["mae"])
         return made
 
-    assert_alike(*both(model, weighted))
+    assert_equal_one(model, weighted)
 
 
 def test_a_mask_counts_over_all_replicas():
     def model():
-        layers = keras.layers
-        made = keras.Sequential(
-            [
-                keras.Input((6,), dtype="int32"),
-                layers.Embedding(5, 4, mask_zero=True),
-                layers.Dense(2),
-            ]
-        )
+        embedded = keras.layers.Embedding(5, 4, mask_zero=True)
+        inputs = keras.Input((6,), dtype="int32")
+        made = keras.Sequential([inputs, embedded, keras.layers.Dense(2)])
         made.compile(keras.optimizers.SGD(0.1), "mse", weighted_metrics=["mae"])
         return made
 
@@ -129,84 +112,144 @@ def test_a_mask_counts_over_all_replicas():
         targets = np.random.default_rng(2).normal(size=(28, 6, 2))
         return Data(train=(x.astype("int32"), targets), batch_size=14)
 
-    assert_alike(*both(model, tokens))
+    assert_equal_one(model, tokens)
 
 
-def two_outputs():
-    inputs = keras.Input((8,))
-    outputs = {"a": keras.layers.Dense(3, name="a")(inputs)}
-    outputs["b"] = keras.layers.Dense(1, name="b")(inputs)
-    made = keras.Model(inputs, outputs)
-    made.compile(
-        "sgd", {"a": "mse", "b": "mae"}, loss_weights={"a": 0.3, "b": 2.0}, metrics={"a": "mse"}
-    )
+def of_two_outputs():
+    made = two_outputs()
+    losses = {"kind": "sparse_categorical_crossentropy", "size": "mae"}
+    made.compile("sgd", losses, loss_weights={"kind": 0.3, "size": 2.0}, metrics={"size": "mse"})
     return made
 
 
-class OwnStep(TrainingStep):
-    """Overrides nothing."""
-
-
-@pytest.mark.parametrize("step", [None, OwnStep], ids=["the model's", "of its own"])
+@pytest.mark.parametrize("step", [None, type("OwnStep", (TrainingStep,), {})])
 def test_losses_of_several_outputs_are_logged_as_on_one_replica(step):
-    def data():
-        x, _ = digits()
-        return Data(train=(x, {"a": x[:, :3], "b": x[:, 3:4]}), batch_size=14)
-
-    two = plan(model=under(two_outputs), data=data, step=step, epochs=2)
-    assert_alike(trained(two_outputs, data), train(two, Watcher()))
+    one = fitted(of_two_outputs, two_targets)
+    assert_alike(one, fitted(under(of_two_outputs), two_targets, step=step))
 
 
 @pytest.mark.whole
-def test_datasets_and_python_batches_are_shared_out_like_arrays(least):
+def test_datasets_and_python_batches_are_shared_out_like_arrays():
     x, y = digits()
 
     def batches(_epoch):
         for at in range(0, len(x), 14):
             yield x[at : at + 14], y[at : at + 14]
 
-    kinds = {
-        "arrays": in_order,
-        "function": lambda: Data(train=batches),
-        "tf.data": lambda: Data(train=tf.data.Dataset.from_tensor_slices((x, y)).batch(14)),
-    }
-    two = {kind: trained(under(one_layer), data) for kind, data in kinds.items()}
-    assert_alike(least, two["arrays"])
-    for kind in ("function", "tf.data"):
-        was, now = (two[each]._plan.model.weights for each in ("arrays", kind))
-        assert all(np.array_equal(a.numpy(), b.numpy()) for a, b in zip(was, now, strict=True))
+    def dataset():
+        return Data(train=tf.data.Dataset.from_tensor_slices((x, y)).batch(14))
+
+    arrays = fitted(under(one_layer), in_order).model.get_weights()
+    for data in (dataset, lambda: Data(train=batches)):
+        assert equal(fitted(under(one_layer), data).model.get_weights(), arrays)
 
 
-def test_ragged_and_sparse_batches_are_shared_out_by_their_rows():
-    from sweeper.train.replicas import slice_of
+@pytest.mark.parametrize("form", ["ragged", "tf"])
+def test_ragged_and_sparse_batches_are_shared_out_by_their_rows(form):
+    def built():
+        model = sources.model_on(form, eager=False)
+        model(sources.sparse_batches(form)[0][0])
+        model.optimizer.build(model.trainable_variables)
+        return model
 
-    ragged = tf.ragged.constant([[1], [2, 3], [], [4, 5, 6]])
-    sparse = tf.sparse.from_dense([[0, 1], [2, 0], [0, 0], [3, 4]])
-    batch = {"r": ragged, "s": sparse, "n": None}
-    first, second = slice_of(batch, 0, 2), slice_of(batch, 1, 2)
-    assert first["r"].to_list() == [[1], [2, 3]]
-    assert second["r"].to_list() == [[], [4, 5, 6]]
-    assert tf.sparse.to_dense(first["s"]).numpy().tolist() == [[0, 1], [2, 0]]
-    assert tf.sparse.to_dense(second["s"]).numpy().tolist() == [[0, 0], [3, 4]]
-    assert first["n"] is None
+    assert_equal_one(built, lambda: sources.data_in(form), epochs=1)
 
 
 @pytest.mark.whole
-@pytest.mark.parametrize("optimizer", ["momentum", pytest.param("adam", marks=pytest.mark.whole)])
-def test_the_loop_is_fit_bit_for_bit(optimizer):
+@pytest.mark.parametrize("optimizer", ["momentum", "adam"])
+def test_the_training_is_fit_bit_for_bit(optimizer):
     x, y = digits(96)
-    model = under(lambda: net(OPTIMIZERS[optimizer]))
-    data = Data(train=(x, y), batch_size=16, shuffle=False)
+    model = under(lambda: net(optimizer))
     with unoptimized():
-        ours = train(plan(model=model, data=lambda: data, epochs=2), Watcher())
-        theirs = plan(model=model, epochs=2).model
+        ours = fitted(model, lambda: Data(train=(x, y), batch_size=16, shuffle=False))
+        keras.utils.set_random_seed(3)
+        theirs = model()
         history = theirs.fit(x, y, batch_size=16, shuffle=False, epochs=2, verbose=0)
-    assert ours.history.history == history.history
-    was, now = ours._plan.model.weights, theirs.weights
-    assert all(np.array_equal(a.numpy(), b.numpy()) for a, b in zip(was, now, strict=True))
+    assert ours.history == history.history
+    assert equal(ours.model.get_weights(), theirs.get_weights())
 
 
-def test_control_without_the_scaling_two_replicas_train_another_model(least, monkeypatch):
+def test_control_without_the_scaling_two_replicas_train_another_model(monkeypatch):
+    assert_equal_one(one_layer, in_order)
     monkeypatch.setattr(keras_loss, "scale_loss_for_distribution", lambda value: value)
     with pytest.raises(AssertionError):
-        assert_alike(least, trained(under(one_layer), in_order))
+        assert_equal_one(one_layer, in_order)
+
+
+# A `TrainingStep`
+
+
+class Weighted(TrainingStep):
+    """Clips, has a metric and a variable of its own, and reports what is no metric."""
+
+    def __init__(self):
+        super().__init__(
+            optimizer=keras.optimizers.SGD(0.5, momentum=0.9),
+            loss="sparse_categorical_crossentropy",
+            metrics=["accuracy"],
+            gradients=[clip_by_global_norm(0.05)],
+        )
+        self.confidence = keras.metrics.Mean("confidence")
+        self.seen = keras.Variable(0.0, trainable=False, name="seen", aggregation="sum")
+
+    def per_example_loss(self, targets, predictions):
+        self.confidence.update_state(tf.reduce_max(predictions, axis=-1))
+        return 1.5 * super().per_example_loss(targets, predictions)
+
+    def logs(self, values):
+        return {**super().logs(values), "mean_of_inputs": tf.reduce_mean(values.inputs)}
+
+
+def on_replicas(model, step):
+    """The factories of a model and a step in the scope of one strategy."""
+    strategy = two_replicas()
+    return under(model, lambda: strategy), under(step, lambda: strategy)
+
+
+@pytest.fixture(scope="module")
+def two():
+    """The training of `Weighted` on two replicas."""
+    model, step = on_replicas(network, Weighted)
+    return fitted(model, in_pairs, step=step)
+
+
+@pytest.mark.whole
+def test_a_step_on_two_replicas_trains_as_on_one(two, monkeypatch):
+    one = fitted(network, in_pairs, step=Weighted)
+    assert one.history.keys() >= {"confidence", "mean_of_inputs", "val_loss"}
+    assert_alike(one, two)
+
+    def mean_of_slice(_step, values, weights=None, **_):
+        return tf.reduce_mean(values)
+
+    monkeypatch.setattr(Weighted, "reduce", mean_of_slice)
+    model, step = on_replicas(network, Weighted)
+    with pytest.raises(AssertionError):  # the control: means of slices are added up
+        assert_alike(one, fitted(model, in_pairs, step=step))
+
+
+@pytest.mark.whole
+def test_a_step_on_two_replicas_is_resumed_in_the_middle_of_an_epoch(two, tmp_path):
+    model, step = on_replicas(network, Weighted)
+    resumed = fitted_in_parts([3], tmp_path, model, in_pairs, step=step)
+    assert equal(each_replica(two.model), each_replica(resumed.model))
+    assert two.history == resumed.history
+
+
+class BuiltGan(GanStep):
+    """Its two optimizers have their slots before the first step."""
+
+    def on_bind(self):
+        with self.model.distribute_strategy.scope():
+            self.of_critic.build(self.critic.trainable_variables)
+            self.of_maker.build(self.model.trainable_variables)
+
+
+def test_optimizers_of_a_step_s_own_are_built_before_the_first_step_or_refused():
+    model, step = on_replicas(maker, BuiltGan)
+    history = fitted(model, in_pairs, step=step).history
+    assert history.keys() >= {"critic", "maker", "loss"}
+    assert np.isfinite(list(history.values())).all()
+    model, step = on_replicas(maker, GanStep)
+    with pytest.raises(FactoryError, match=r"step.of_critic, .*Adam, is not built.*on_bind\(\)"):
+        fitted(model, in_pairs, step=step)

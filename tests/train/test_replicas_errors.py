@@ -1,22 +1,26 @@
 """What cannot be trained on several replicas is refused by name, with the names that the user wrote."""
 
+import json
+import re
+import sqlite3
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from fitted import fitted
 from replicated import two_replicas, under
-from trainings import SEEDS, Watcher, digits, one_layer, plan, train
+from small_models import Runner
+from trainings import digits, one_layer, unvalidated
 
-from sweeper import Data, DataError, DefinitionError, FactoryError, Study, Trial
-from sweeper.run.trial.parts import check_made_in, strategy_scope
-from sweeper.train.loop.loop import TrainingLoop
-from sweeper.train.replicas import check_strategy, describe_strategy
+from sweeper import Data, DataError, DefinitionError, FactoryError, Study, UncapturableError
 
 
-def refused(error, data=None, model=one_layer, built=under):
-    given = {} if data is None else {"data": data}
+def refused(error, data=unvalidated, model=one_layer, built=under):
     with pytest.raises(error) as raised:
-        train(plan(model=built(model), **given), Watcher())
+        fitted(built(model), data)
     return str(raised.value)
 
 
@@ -48,7 +52,7 @@ def test_batches_that_cannot_be_shared_equally_are_refused_before_training(sampl
 
 def test_a_last_batch_that_is_never_drawn_is_not_refused():
     data = arrays(64, batch_size=16, validation=digits(33), validation_steps=2)
-    train(plan(model=under(one_layer), data=data, epochs=1), Watcher())
+    fitted(under(one_layer), data, epochs=1)
 
 
 @pytest.mark.parametrize("kind", ["function", "tf.data", "validation"])
@@ -72,51 +76,43 @@ def test_a_batch_that_cannot_be_shared_equally_is_refused_where_it_comes(kind):
 
 
 class OwnStep(keras.Model):
+    share = 1
+
     def train_step(self, data):
         x, y = data
         with tf.GradientTape() as tape:
             losses = keras.losses.sparse_categorical_crossentropy(y, self(x, training=True))
-            loss = tf.reduce_mean(losses) / 2
+            loss = tf.reduce_mean(losses) / self.share
         gradients = tape.gradient(loss, self.trainable_variables)
         self.optimizer.apply(gradients, self.trainable_variables)
-        return {"mean_loss": 2 * loss}
+        return {"mean_loss": self.share * loss}
 
 
-def own_step():
-    inputs = keras.Input((8,))
-    outputs = keras.layers.Dense(4, activation="softmax")(inputs)
-    model = OwnStep(inputs, outputs)
-    model.compile(keras.optimizers.SGD(0.1))
-    return model
+class SharedStep(OwnStep):
+    """Divides the loss of a share, as it is told to."""
+
+    share = 2
 
 
 def test_a_step_of_the_users_own_is_told_what_it_must_do_and_logs_the_mean_over_the_batch():
+    def model(kind):
+        inputs = keras.Input((8,))
+        made = kind(inputs, keras.layers.Dense(4, activation="softmax")(inputs))
+        made.compile(keras.optimizers.SGD(0.1))
+        return made
+
     told = []
     data = arrays(64, batch_size=16)
-    two = plan(model=under(own_step), data=data, epochs=1)
-    loop = TrainingLoop(two, Watcher(), told.append)
-    loop.run()
+    two = fitted(under(lambda: model(SharedStep)), data, notice=told.append)
     [said] = told
     assert "train_step() runs on the 2 replicas" in said
     assert "divide the loss of a share by 2" in said
-
-    one = own_step()
-    one.set_weights(plan(model=own_step, data=data).model.get_weights())
-    x, y = digits(64)
-    order = loop._train._order_of(0).numpy()
-    for at in range(0, 64, 16):
-        chosen = order[at : at + 16]
-        with tf.GradientTape() as tape:
-            losses = keras.losses.sparse_categorical_crossentropy(
-                tf.constant(y[chosen]), one(x[chosen])
-            )
-            loss = tf.reduce_mean(losses)
-        one.optimizer.apply(tape.gradient(loss, one.trainable_variables), one.trainable_variables)
-    np.testing.assert_allclose(two.model.weights[0].numpy(), one.weights[0].numpy(), rtol=1e-5)
-    assert loop.epochs[-1].metrics["mean_loss"] == pytest.approx(float(loss), rel=1e-5)
+    one = fitted(lambda: model(OwnStep), data)
+    assert two.history["mean_loss"] == pytest.approx(one.history["mean_loss"], rel=1e-5)
+    np.testing.assert_allclose(*(each.model.get_weights()[0] for each in (two, one)), rtol=1e-5)
 
 
-def outside(build):
+def outside(_build):
     """The layers are made before the scope is entered, and the model in it."""
 
     def built():
@@ -127,18 +123,24 @@ def outside(build):
             model.compile("sgd", "mse")
         return model
 
-    del build
     return built
 
 
-def compiled(**options):
+def compiled(*layers, **options):
+    """A factory of a model; an optimizer is given by what makes it."""
+
     def build():
-        given = {name: value() if callable(value) else value for name, value in options.items()}
-        model = keras.Sequential([keras.Input((8,)), keras.layers.Dense(4)], name="net")
-        model.compile(**{"optimizer": "sgd", "loss": "mse", **given})
+        given = {"optimizer": lambda: "sgd", "loss": "mse", **options}
+        made = [layer() for layer in layers]
+        model = keras.Sequential([keras.Input((8,)), *made, keras.layers.Dense(4)], name="net")
+        model.compile(**{**given, "optimizer": given["optimizer"]()})
         return model
 
     return build
+
+
+def optimized(**options):
+    return compiled(optimizer=lambda: keras.optimizers.SGD(**options))
 
 
 def by_xla():
@@ -156,148 +158,150 @@ class Adds(keras.layers.Layer):
         return x
 
 
-def with_layer(make):
-    def build():
-        model = keras.Sequential([keras.Input((8,)), make(), keras.layers.Dense(4)], name="net")
-        model.compile("sgd", "mse")
-        return model
-
-    return build
-
-
 def mean_of_all(y, predicted):
     return tf.reduce_mean(tf.square(y - predicted))
 
 
-def optimized(make):
-    return compiled(optimizer=make)
+def scaled():
+    return keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD())
 
-
-def four(*more):
-    x, _ = digits(64)
-    return lambda: Data(train=(x, x[:, :4], *more), batch_size=16)
-
-
-SGD = keras.optimizers.SGD
 
 MODELS = {
-    "clipnorm": (optimized(lambda: SGD(clipnorm=0.5)), None, ("SGD has clipnorm", "clip_by_gl")),
-    "global_clipnorm": (optimized(lambda: SGD(global_clipnorm=0.5)), None, ("global_clipnorm",)),
-    "clipvalue": (optimized(lambda: SGD(clipvalue=0.5)), None, ("SGD has clipvalue",)),
+    "clipnorm": (optimized(clipnorm=0.5), ("SGD has clipnorm", "clip_by_gl")),
+    "global_clipnorm": (optimized(global_clipnorm=0.5), ("global_clipnorm",)),
+    "clipvalue": (optimized(clipvalue=0.5), ("SGD has clipvalue",)),
     "accumulation": (
-        optimized(lambda: SGD(gradient_accumulation_steps=2)),
-        None,
+        optimized(gradient_accumulation_steps=2),
         ("gradient_accumulation_steps", "batch_size"),
     ),
-    "loss scale": (
-        optimized(lambda: keras.optimizers.LossScaleOptimizer(SGD())),
-        None,
-        ("LossScaleOptimizer", "mixed_bfloat16"),
-    ),
+    "loss scale": (compiled(optimizer=scaled), ("LossScaleOptimizer", "mixed_bfloat16")),
     "overwritten averages": (
-        optimized(lambda: SGD(use_ema=True, ema_overwrite_frequency=3)),
-        None,
+        optimized(use_ema=True, ema_overwrite_frequency=3),
         ("ema_overwrite_frequency",),
     ),
-    "XLA": (by_xla, None, ("jit_compile=True",)),
+    "XLA": (by_xla, ("jit_compile=True",)),
     "one number a batch": (
-        compiled(loss=lambda: mean_of_all),
-        four(),
+        compiled(loss=mean_of_all),
         ("one number for a whole batch", "a value for each sample"),
     ),
-    "add_loss": (with_layer(lambda: Adds(name="a")), four(), ("layer 'a'", "extra_losses()")),
+    "add_loss": (compiled(lambda: Adds(name="a")), ("layer 'a'", "extra_losses()")),
     "activity": (
-        with_layer(lambda: keras.layers.Dense(4, activity_regularizer="l1", name="a")),
-        four(),
+        compiled(lambda: keras.layers.Dense(4, activity_regularizer="l1", name="a")),
         ("layer 'a'", "activity regularizer"),
     ),
 }
 
 
+def four():
+    x, _ = digits(64)
+    return Data(train=(x, x[:, :4]), batch_size=16)
+
+
 @pytest.mark.parametrize("case", MODELS)
 def test_what_replicas_would_train_otherwise_is_refused_before_training(case):
-    model, data, names = MODELS[case]
-    said = refused(FactoryError, data, model)
+    model, names = MODELS[case]
+    said = refused(FactoryError, four, model)
     assert all(name in said for name in names), said
 
 
-def test_an_optimizer_made_outside_the_scope_is_refused():
-    said = refused(FactoryError, model=compiled(optimizer=SGD(0.1)))
+def test_what_is_made_outside_the_scope_is_refused():
+    early = keras.optimizers.SGD(0.1)
+    said = refused(FactoryError, model=compiled(optimizer=lambda: early))
     assert "'net' cannot be trained" in said
     assert "its optimizer was made outside the strategy's scope" in said
-
-
-def test_layers_made_outside_the_scope_are_refused():
     said = refused(FactoryError, built=outside)
     assert "model 'late'" in said
     assert "'early/kernel' was made outside the strategy's scope" in said
 
 
-def test_strategies_whose_replicas_are_not_in_this_process_are_refused():
-    several = object.__new__(tf.distribute.MultiWorkerMirroredStrategy)
-    with pytest.raises(FactoryError, match=r"trains in one process; use .*MirroredStrategy"):
-        check_strategy(several)
-    for kind in (
+@pytest.mark.parametrize(
+    "kind",
+    [
+        tf.distribute.MultiWorkerMirroredStrategy,
         tf.distribute.ParameterServerStrategy,
         tf.distribute.TPUStrategy,
         tf.distribute.experimental.CentralStorageStrategy,
-    ):
-        with pytest.raises(
-            FactoryError, match=r"take every step together.* use tf.distribute.Mirrored"
-        ):
-            check_strategy(object.__new__(kind))
-    check_strategy(tf.distribute.get_strategy())
-    check_strategy(tf.distribute.OneDeviceStrategy("CPU:1"))
-    assert describe_strategy(two_replicas()) == "MirroredStrategy, 2 replicas, ReductionToOneDevice"
+    ],
+)
+def test_strategies_whose_replicas_are_not_in_this_process_are_refused(kind):
+    model = one_layer()
+    model._distribute_strategy = object.__new__(kind)
+    message = r"take every step together, and it trains in one process; use tf.distribute.Mirrored"
+    with pytest.raises(FactoryError, match=message):
+        fitted(lambda: model)
 
 
-def a_trial(directory):
-    return Trial(number=0, seed=0, directory=directory, ask=lambda *_: 0)
+class Noise(keras.layers.Layer):
+    def call(self, x, training=False):
+        return x + keras.random.normal(keras.ops.shape(x), stddev=0.1) if training else x
+
+
+def noisy():
+    model = keras.Sequential([keras.Input((8,)), Noise(), keras.layers.Dense(4)])
+    model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    return model
+
+
+def test_a_global_seed_generator_that_replicas_would_make_is_refused():
+    keras.backend.clear_session()
+    assert re.search(
+        "global seed generator.*every replica", refused(UncapturableError, model=noisy)
+    )
+
+
+# A study's strategy
+
+
+def layer_of(_trial):
+    return one_layer()
+
+
+def made_elsewhere(_trial):
+    """Strategies are a thread's own."""
+    with ThreadPoolExecutor() as pool:
+        return pool.submit(one_layer).result()
 
 
 @pytest.mark.parametrize(
-    ("given", "shown"), [(None, "None"), (["CPU:0", "CPU:1"], "a builtins.list")]
+    ("model", "strategy", "said"),
+    [
+        (layer_of, lambda _trial: None, "<lambda> returned None"),
+        (layer_of, lambda _trial: ["CPU:0", "CPU:1"], "<lambda> returned a builtins.list"),
+        (
+            made_elsewhere,
+            lambda _trial: two_replicas(),
+            "made_elsewhere returned model 'sequential.*', which was made outside every scope",
+        ),
+    ],
 )
-def test_a_strategy_factory_that_returns_something_else_is_named(given, shown, tmp_path):
-    def replicas(_trial):
-        return given
-
-    with (
-        pytest.raises(FactoryError) as raised,
-        strategy_scope(replicas, a_trial(tmp_path), SEEDS),
-    ):
-        pytest.fail("no scope")
-    assert f"{replicas.__qualname__} returned {shown}" in str(raised.value)
-
-
-def test_a_model_made_outside_the_studys_scope_is_refused(tmp_path):
-    before = compiled()()
-    with strategy_scope(lambda _trial: two_replicas(), a_trial(tmp_path), SEEDS) as strategy:
-        check_made_in(strategy, compiled()(), "build_model")
-        with pytest.raises(FactoryError) as raised:
-            check_made_in(strategy, before, "build_model")
-    assert "build_model returned model 'net', which was made outside" in str(raised.value)
+def test_a_strategy_or_model_that_is_not_the_studys_is_refused(model, strategy, said, tmp_path):
+    with pytest.raises(DefinitionError, match=said):
+        Runner(tmp_path)(model, strategy=strategy, objective="loss", epochs=1)
 
 
 def test_trials_of_one_process_share_a_strategy_that_adds_up_by_collective_ops(tmp_path):
-    given = []
-    for _ in range(2):
-        with strategy_scope(
-            lambda _trial: two_replicas(cross_device_ops=None), a_trial(tmp_path), SEEDS
-        ) as strategy:
-            given.append(strategy)
-    assert given[0] is given[1]
+    seen = []
+
+    def model(_trial):
+        seen.append(tf.distribute.get_strategy())
+        return one_layer()
+
+    def strategy(_trial):
+        return two_replicas(cross_device_ops=None)
+
+    options = {"data": lambda _: unvalidated(), "objective": "loss", "epochs": 1, "trials": 2}
+    ran = Runner(tmp_path)(model, strategy=strategy, **options)
+    assert [trial.state for trial in ran.results.trials] == ["complete"] * 2
+    assert seen[0] is seen[1]
+    with closing(sqlite3.connect(tmp_path / "runs/sweeper.db")) as database:
+        stored = database.execute("SELECT fingerprint FROM sweeper_attempts").fetchall()
+    assert {json.loads(row)["strategy"] for [row] in stored} == {
+        "MirroredStrategy, 2 replicas, CollectiveAllReduce"
+    }
 
 
 def test_a_strategy_in_place_of_a_factory_is_refused():
     strategy = two_replicas()
     with pytest.raises(DefinitionError) as raised:
-        Study(
-            name="x",
-            model=one_layer,
-            data=dict,
-            epochs=1,
-            trials=1,
-            strategy=strategy,
-        )
+        Study(name="x", model=one_layer, data=dict, epochs=1, trials=1, strategy=strategy)
     assert str(raised.value).startswith(f"strategy={strategy!r} cannot be called; give a function")

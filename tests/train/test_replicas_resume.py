@@ -7,24 +7,12 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from fitted import fitted, fitted_in_parts
 from replicated import each_replica, two_replicas, under
-from trainings import (
-    Watcher,
-    digits,
-    dropping,
-    equal,
-    one_layer,
-    plan,
-    resumed,
-    small_data,
-    train,
-    unvalidated,
-)
+from trainings import Watcher, dropping, equal, one_layer, plan, small_data, train, unvalidated
 
-import sweeper
-from sweeper import Data
 from sweeper.checkpoint.reading import load_newest, read_manifest
-from sweeper.errors import RestoreError, UncapturableError
+from sweeper.errors import RestoreError
 from sweeper.models.rebuilding import check_loaded
 from sweeper.train.codec import hold_replicas, replicas_of
 from sweeper.train.state.variables import load_variables
@@ -93,14 +81,6 @@ def data():
     return small_data(batch_size=14, validation_batch_size=8)
 
 
-def outcome(loop):
-    return each_replica(loop._plan.model), loop.history.history
-
-
-def same(a, b):
-    return equal(a[0], b[0]) and a[1] == b[1]
-
-
 @pytest.fixture(scope="module")
 def stopped(tmp_path_factory):
     """A training that was stopped inside its second epoch."""
@@ -108,23 +88,6 @@ def stopped(tmp_path_factory):
     planned = plan(model=under(drifting, strategy), data=data, callbacks=callbacks)
     loop = train(planned, Watcher(directory, stop_at=10))
     return loop, load_newest([directory], pytest.fail)
-
-
-class Noise(keras.layers.Layer):
-    def call(self, x, training=False):
-        return x + keras.random.normal(keras.ops.shape(x), stddev=0.1) if training else x
-
-
-def noisy():
-    model = keras.Sequential([keras.Input((8,)), Noise(), keras.layers.Dense(4)])
-    model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
-    return model
-
-
-def test_a_global_seed_generator_that_replicas_would_make_is_refused():
-    keras.backend.clear_session()
-    with pytest.raises(UncapturableError, match=r"global seed generator.*every replica"):
-        train(plan(model=under(noisy), data=unvalidated), Watcher())
 
 
 def test_values_that_replicas_have_alike_are_in_the_file_once(stopped):
@@ -139,12 +102,8 @@ def test_values_that_replicas_have_alike_are_in_the_file_once(stopped):
     assert sorted(apart) == ["moving_mean", "moving_variance", "seen"]
     assert not any(n.startswith("optimizer/") and "replica" in n for n in entries)
     assert any(n.startswith("metrics/") and n.endswith("replica-1") for n in entries)
-
-
-def test_two_replicas_drift_apart_where_each_writes_for_itself(stopped):
-    model = stopped[0]._plan.model
     first, second = replicas_of(model.layers[1].moving_mean)
-    assert not np.array_equal(first.numpy(), second.numpy())
+    assert not np.array_equal(first.numpy(), second.numpy()), "they drift apart"
 
 
 def test_a_plain_model_gets_what_a_reader_of_the_replicas_would(stopped):
@@ -167,15 +126,9 @@ def test_a_plain_model_gets_what_a_reader_of_the_replicas_would(stopped):
 
 
 def test_a_checkpoint_of_two_replicas_is_not_trained_on_by_one(tmp_path):
-    train(plan(model=under(one_layer), data=unvalidated), Watcher(tmp_path, stop_at=4))
-    loaded = load_newest([tmp_path], pytest.fail)
+    fitted(under(one_layer), unvalidated, epochs=1, checkpoints=tmp_path)
     with pytest.raises(RestoreError, match="distribute_strategy was a MirroredStrategy of 2 repl"):
-        train(plan(model=one_layer, data=unvalidated), Watcher(), loaded)
-
-
-@pytest.fixture(scope="module")
-def without_strategy():
-    return outcome(train(plan(model=dropping), Watcher()))
+        fitted(one_layer, unvalidated, checkpoints=tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -190,28 +143,14 @@ def without_strategy():
         pytest.param(lambda: tf.distribute.MirroredStrategy(["CPU:1"]), id="mirrored"),
     ],
 )
-def test_a_strategy_of_one_device_trains_as_no_strategy_does(strategy, without_strategy, tmp_path):
-    def make():
-        return plan(model=under(dropping, strategy))
-
-    assert same(outcome(resumed(make, tmp_path, [5])), without_strategy)
-
-
-def test_fit_takes_a_model_that_was_made_under_a_strategy(tmp_path):
-    x, y = digits()
-
-    def fitted(directory, *epochs):
-        for until in epochs:
-            keras.utils.set_random_seed(3)
-            model = under(dropping)()
-            data = Data(train=(x, y), batch_size=14)
-            history = sweeper.fit(model, data, epochs=until, checkpoints=directory)
-        return each_replica(model), history.history
-
-    assert same(fitted(tmp_path / "stopped", 1, 2), fitted(tmp_path / "whole", 2))
+def test_a_strategy_of_one_device_trains_as_no_strategy_does(strategy, tmp_path):
+    without = fitted(dropping)
+    resumed = fitted_in_parts([5], tmp_path, under(dropping, strategy))
+    assert resumed.history == without.history
+    assert equal(each_replica(resumed.model), each_replica(without.model))
 
 
-def test_replicas_are_held_by_reference(monkeypatch):
+def test_replicas_are_held_by_reference():
     """The values are those of the variables' own buffers until these are next written."""
     with two_replicas().scope():
         variable = tf.Variable(np.zeros(4, np.float32))

@@ -3,72 +3,16 @@
 import keras
 import pytest
 import tensorflow as tf
+from fitted import fitted, fitted_in_parts
 from steps import light_settings, regularized
-from trainings import Watcher, equal, one_layer, plan, resumed, train, unvalidated, weights
+from trainings import equal, one_layer, unvalidated, weights
 
 from sweeper import AtStep, EverySteps, TrainingStep
-from sweeper.checkpoint.reading import load_checkpoint
-from sweeper.train.loop.loop import TrainingLoop
 
 
-class Blocked(Watcher):
-    """Counts the blocks of steps."""
-
-    blocks = 0
-
-    def steps_done(self, position):
-        self.blocks += 1
-        super().steps_done(position)
-
-
-def calling(calls, *callbacks, **options):
-    def note(step, logs, model):
-        assert isinstance(logs["loss"], float)
-        assert int(model.optimizer.iterations) == step
-        calls.append((step, logs["loss"]))
-
-    return lambda: light(lambda: [make(note) for make in callbacks], **options)
-
-
-def light(callbacks, **options):
+def light(callbacks, model=one_layer, **options):
     """A training of which calls ask nothing."""
-    given = {"model": one_layer, "data": unvalidated, "step": TrainingStep, "epochs": 2, **options}
-    return plan(callbacks=callbacks, **given)
-
-
-def numbers(calls):
-    return [step for step, _ in calls]
-
-
-def test_calls_come_at_their_steps_and_at_no_others():
-    calls = []
-    watcher = Blocked()
-    train(calling(calls, lambda f: EverySteps(4, f), lambda f: AtStep(9, f))(), watcher)
-    assert numbers(calls) == [4, 8, 9, 12]
-
-
-def test_calls_at_steps_do_not_part_steps_that_nobody_wants(monkeypatch):
-    monkeypatch.setattr(TrainingLoop, "_adapt_block", lambda *given: None)
-
-    class Runs:
-        def __init__(self, runner):
-            self.runner = runner
-            self.parts = []
-
-        def __getattr__(self, name):
-            return getattr(self.runner, name)
-
-        def run(self, epoch, begin, end):
-            self.parts.append((epoch, begin, end))
-            return self.runner.run(epoch, begin, end)
-
-    calls = []
-    loop = TrainingLoop(calling(calls, lambda f: EverySteps(5, f))(), Watcher())
-    loop._block_steps = 100
-    runs = loop._train = Runs(loop._train)
-    loop.run()
-    assert runs.parts == [(0, 0, 5), (0, 5, 7), (1, 0, 3), (1, 3, 7)]
-    assert numbers(calls) == [5, 10]
+    return fitted(model, unvalidated, callbacks=callbacks, **options)
 
 
 @pytest.mark.parametrize(
@@ -80,47 +24,50 @@ def test_calls_at_steps_do_not_part_steps_that_nobody_wants(monkeypatch):
     ],
     ids=str,
 )
-def test_no_call_is_made_twice_or_left_out_however_often_it_is_resumed(stops, tmp_path):
-    whole = []
-    kinds = (lambda f: EverySteps(4, f), lambda f: AtStep(9, f), lambda f: AtStep(7, f))
-    train(calling(whole, *kinds)(), Watcher())
-    assert numbers(whole) == [4, 7, 8, 9, 12]
+def test_calls_come_at_their_steps_and_at_no_others(stops, tmp_path):
+    """However often the training is resumed."""
     calls = []
-    resumed(calling(calls, *kinds), tmp_path, stops)
+
+    def note(step, logs, model):
+        assert int(model.optimizer.iterations) == step
+        calls.append((step, logs["loss"]))
+
+    def callbacks():
+        return [EverySteps(4, note), AtStep(9, note), AtStep(7, note)]
+
+    light(callbacks)
+    whole = calls.copy()
+    assert [step for step, _ in whole] == [4, 7, 8, 9, 12]
+    assert all(isinstance(loss, float) for _, loss in whole)
+    calls.clear()
+    fitted_in_parts(stops, tmp_path, one_layer, unvalidated, callbacks=callbacks)
     assert calls == whole
 
 
 def test_a_call_stands_beside_callbacks_of_single_batches_and_executions_of_several():
-    seen = []
+    seen, calls = [], []
 
     class Listens(keras.callbacks.Callback):
         def on_train_batch_end(self, batch, logs=None):
             seen.append(batch)
 
-    def several():
-        return TrainingStep(**light_settings(), steps_per_execution=3)
-
-    calls = []
-    planned = light(
+    light(
         lambda: [Listens(), EverySteps(2, lambda step, logs, model: calls.append(step))],
-        model=regularized,
-        step=several,
+        regularized,
+        step=lambda: TrainingStep(**light_settings(), steps_per_execution=3),
         epochs=1,
     )
-    train(planned, Watcher())
     assert calls == [2, 4, 6]
     assert seen == [2, 5, 8], "as without the calls"
 
 
-def test_a_call_can_stop_the_training(tmp_path):
+def test_a_call_can_stop_the_training():
     def stop(step, logs, model):
         model.stop_training = True
 
-    planned = light(lambda: [AtStep(5, stop)])
-    watcher = Watcher()
-    loop = train(planned, watcher)
-    assert loop._position.step == 5
-    assert len(loop.history.epoch) == 1
+    ended = light(lambda: [AtStep(5, stop)])
+    assert int(ended.model.optimizer.iterations) == 5
+    assert ended.epoch == [0]
 
 
 def test_a_call_changes_what_is_trained_from_then_on_and_a_resume_keeps_it(tmp_path):
@@ -134,32 +81,29 @@ def test_a_call_changes_what_is_trained_from_then_on_and_a_resume_keeps_it(tmp_p
         def process_gradients(self, gradients, values):
             return [self.on * gradient for gradient in gradients]
 
-    def freeze(step, logs, model):
-        model.training_step.on.assign(0.0)
+    def callbacks():
+        return [AtStep(5, lambda step, logs, model: model.training_step.on.assign(0.0))]
 
-    def make():
-        return light(lambda: [AtStep(5, freeze)], step=Freezes)
-
-    watcher = Watcher(tmp_path, lambda position: position.step == 6, block=1)
-    whole = weights(train(make(), watcher)._plan.model)
-    loaded = load_checkpoint(watcher.kept[0])
-    assert loaded.step == 6
-    assert equal(whole, weights(train(make(), Watcher(), loaded)._plan.model))
-    free = train(light(tuple, step=Freezes), Watcher())
-    assert not equal(whole, weights(free._plan.model))
+    whole = weights(light(callbacks, step=Freezes).model)
+    ended = fitted_in_parts(
+        [6], tmp_path, one_layer, unvalidated, callbacks=callbacks, step=Freezes
+    )
+    assert equal(whole, weights(ended.model))
+    assert not equal(whole, weights(light(tuple, step=Freezes).model))
 
 
 def test_summaries_written_at_steps_are_there_once_for_each_step_after_a_resume(tmp_path):
-    def make():
-        return light(lambda: [Summaries(logs)])
+    def callbacks():
+        return [Summaries(logs)]
 
     logs = tmp_path / "logs"
-    whole = train(make(), Watcher()).history.history
+    whole = light(callbacks).history
     first = written(logs)
     assert [step for step, _ in first] == [3, 6, 9, 12]
     for file in logs.iterdir():
         file.unlink()
-    assert resumed(make, tmp_path / "checkpoints", [5]).history.history == whole
+    ended = fitted_in_parts([5], tmp_path / "c", one_layer, unvalidated, callbacks=callbacks)
+    assert ended.history == whole
     assert written(logs) == first
 
 
@@ -189,11 +133,3 @@ def written(directory):
                 for value in record.summary.value
             ]
     return sorted(found)
-
-
-def test_the_model_of_a_trial_is_the_one_that_calls_receive():
-    models = []
-    planned = light(lambda: [AtStep(1, lambda step, logs, model: models.append(model))])
-    train(planned, Watcher())
-    assert models == [planned.model]
-    assert equal(weights(models[0]), weights(planned.model))

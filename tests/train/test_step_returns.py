@@ -1,17 +1,16 @@
 """What the parts of a step may not return, and steps that do not fit: by the names that the user wrote."""
 
 import keras
-import numpy as np
 import pytest
 import tensorflow as tf
-from steps import compiled, default, settings, uncompiled
-from trainings import Watcher, plan, small_data
+from fitted import fitted
+from steps import compiled, default, settings, two_outputs, two_targets, uncompiled
+from trainings import small_data
 
 import sweeper
 from sweeper import AtStep, EverySteps, FactoryError, TrainingStep
 from sweeper.errors import DefinitionError
 from sweeper.gradients import clip_by_global_norm, clip_by_value
-from sweeper.train.loop.loop import TrainingLoop
 
 
 def returns(value):
@@ -77,15 +76,8 @@ def named():
 def test_a_bad_return_is_told_with_the_methods_name(what):
     method, function, names = BAD[what]
     step = type("MyStep", (TrainingStep,), {method: function})
-    planned = plan(model=named, step=lambda: step(**settings()))
     with pytest.raises(FactoryError, match=rf"MyStep\.{method}\(|{method} of MyStep") as raised:
-        TrainingLoop(planned, Watcher())
-    assert all(name in str(raised.value) for name in names), raised.value
-
-
-def refused(step, model, *names):
-    with pytest.raises(FactoryError) as raised:
-        step.bind(model)
+        fitted(named, step=lambda: step(**settings()))
     assert all(name in str(raised.value) for name in names), raised.value
 
 
@@ -128,51 +120,37 @@ def scaled():
     return Both(keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD(0.1)))
 
 
+def of_other_outputs():
+    return MyStep(optimizer="sgd", loss={"kind": "mse", "c": "mse"})
+
+
 @pytest.mark.parametrize(
-    ("step", "model", "names"),
+    ("step", "model", "data", "names"),
     [
-        (lambda: MyStep(loss="mse"), uncompiled, ("MyStep has no optimizer", "update(")),
-        (lambda: MyStep(optimizer="sgd", loss="mse"), compiled, ("compiled", "optimizer=")),
-        (lambda: MyStep(optimizer="sgd"), OwnLoss, ("OwnLoss", "compute_loss", "MyStep")),
-        (used, uncompiled, ("already bound to another model",)),
-        (Forgets, uncompiled, ("Forgets has no optimizer", "super().__init__(optimizer=…)")),
-        (scaled, uncompiled, ("Both.update", "mixed precision", "minimize(")),
-        (hiding, uncompiled, ("attribute 'logs'", "logs()")),
+        (lambda: MyStep(loss="mse"), uncompiled, None, ("MyStep has no optimizer", "update(")),
+        (lambda: MyStep(optimizer="sgd"), compiled, None, ("compiled", "optimizer=")),
+        (lambda: MyStep(optimizer="sgd"), named, None, ("MyStep has no loss", "per_example_loss")),
+        (default, OwnLoss, None, ("OwnLoss", "compute_loss", "TrainingStep")),
+        (used, uncompiled, None, ("already bound to another model",)),
+        (Forgets, uncompiled, None, ("Forgets has no optimizer", "__init__(optimizer=…)")),
+        (scaled, uncompiled, None, ("Both.update", "mixed precision", "minimize(")),
+        (hiding, uncompiled, None, ("attribute 'logs'", "logs()")),
+        (
+            of_other_outputs,
+            two_outputs,
+            two_targets,
+            ("outputs 'kind', 'size'; loss= has 'c', 'kind'",),
+        ),
     ],
-    ids=["optimizer", "compiled", "own loss", "used", "init", "scaled", "hidden"],
 )
-def test_a_step_that_does_not_fit_is_refused(step, model, names):
-    refused(step(), model(), *names)
+def test_a_step_that_does_not_fit_is_refused(step, model, data, names):
+    with pytest.raises(FactoryError) as raised:
+        fitted(model, data or small_data, step=step)
+    assert all(name in str(raised.value) for name in names), raised.value
 
 
 def test_other_optimizers_without_a_loss_scale_are_taken():
     Both("sgd").bind(uncompiled())
-
-
-def test_a_step_without_a_loss_is_refused():
-    planned = plan(
-        model=lambda: keras.Sequential([keras.Input((8,)), keras.layers.Dense(4)]),
-        step=lambda: MyStep(optimizer="sgd"),
-    )
-    with pytest.raises(FactoryError, match=r"MyStep has no loss; .*per_example_loss"):
-        TrainingLoop(planned, Watcher())
-
-
-def test_outputs_without_losses_of_their_names_are_refused():
-    def model():
-        inputs = keras.Input((8,))
-        return keras.Model(
-            inputs, {"a": keras.layers.Dense(1)(inputs), "b": keras.layers.Dense(1)(inputs)}
-        )
-
-    def data():
-        x = np.ones((32, 8), "float32")
-        return sweeper.Data(train=(x, {"a": x[:, :1], "b": x[:, :1]}), batch_size=16)
-
-    losses = {"a": "mse", "c": "mse"}
-    planned = plan(model=model, data=data, step=lambda: MyStep(optimizer="sgd", loss=losses))
-    with pytest.raises(FactoryError, match=r"the outputs 'a', 'b'; loss= has 'a', 'c'"):
-        TrainingLoop(planned, Watcher())
 
 
 def study(step):
@@ -196,8 +174,3 @@ def test_an_argument_that_cannot_be_is_refused(call, error, names):
     with pytest.raises(error) as raised:
         call()
     assert names in str(raised.value)
-
-
-def test_a_step_that_fits_is_not_refused():
-    """Negative control of all of the above."""
-    TrainingLoop(plan(model=named, step=default, data=small_data), Watcher())

@@ -4,7 +4,6 @@ import json
 import re
 import shutil
 import zipfile
-from dataclasses import replace
 from pathlib import Path
 
 import h5py
@@ -12,40 +11,42 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from fitted import fitted
 from keras.src.legacy.saving import legacy_h5_format
-from trainings import Watcher, equal, mlp, one_layer, plan, train, unvalidated, weights
+from small_models import Runner, regression, without_validation
+from trainings import equal, unvalidated
 
-from sweeper import WarmStart
-from sweeper.checkpoint.reading import load_checkpoint
-from sweeper.checkpoint.remote_store import open_store
-from sweeper.checkpoint.store import CheckpointStore
-from sweeper.errors import CheckpointError, DefinitionError, WarmStartError
+from sweeper import CheckpointError, DefinitionError, Every, Keep, WarmStart, WarmStartError
+from sweeper.checkpoint.reading import list_checkpoints
 from sweeper.spec.warm_start import checked_warm_start, warm_start_of
-from sweeper.support.paths import RunPaths, parse_location
-from sweeper.train.state.state import HistoryRecord, Position, TrainingState, default_components
-from sweeper.train.userstate import Roots
-from sweeper.train.warmstart.initial import match_warm_start
-from sweeper.train.warmstart.source import digest_now, locate
 
 Tree = tf.__internal__.tracking.AutoTrackable
 
 
-def dense_net(name="net"):
+def eager(model, optimizer="sgd"):
+    model.compile(optimizer, "mse", run_eagerly=True)
+    model(np.zeros((1, 2), "float32"))
+    model.optimizer.build(model.trainable_variables)
+    return model
+
+
+def dense_net(optimizer="sgd"):
     """Three variables under fixed names: l1's kernel and bias, and head's kernel."""
 
     class Net(keras.Model):
         def __init__(self):
-            super().__init__(name=name)
+            super().__init__(name="net")
             self.l1 = keras.layers.Dense(3, name="first")
             self.head = keras.layers.Dense(2, name="last", use_bias=False)
 
         def call(self, x):
             return self.head(self.l1(x))
 
-    model = Net()
-    model.compile("sgd", "mse")
-    model(np.zeros((1, 2), "float32"))
-    return model
+    return eager(Net(), optimizer)
+
+
+def sequential(*layers):
+    return eager(keras.Sequential([keras.Input((2,)), *layers], name="row"))
 
 
 def numbers(*shape, begin=0.0):
@@ -74,23 +75,25 @@ def saved(directory, **objects):
     return Path(tf.train.Checkpoint(**made).save(str(directory / "ckpt")))
 
 
-def begun(path, model, **options):
-    match_warm_start(WarmStart(path, **options), model).assign()
-    return [v.numpy() for v in model.variables]
+def nothing():
+    return np.zeros((4, 2), "float32"), np.zeros((4, 2), "float32")
+
+
+def begun(path, model, data=nothing, said=None, **options):
+    """The weights with which the training of the model begins."""
+    given = {"warm_start": WarmStart(path, **options), "epochs": 0}
+    notice = (lambda _: None) if said is None else said.append
+    return fitted(lambda: model, data, notice=notice, **given).model.get_weights()
 
 
 def refused(path, model, *names, **options):
     """Check that the file is refused for the model, with these names, and nothing is assigned."""
-    before = weights_of(model)
+    before = model.get_weights()
     with pytest.raises(WarmStartError) as raised:
-        match_warm_start(WarmStart(path, **options), model)
+        begun(path, model, **options)
     for name in (str(path), *names):
         assert name in str(raised.value), raised.value
-    assert equal(weights_of(model), before)
-
-
-def weights_of(model):
-    return [v.numpy() for v in model.variables]
+    assert equal(model.get_weights(), before)
 
 
 EXPECTED = [NET["l1"]["kernel"], NET["l1"]["bias"], NET["head"]["kernel"]]
@@ -105,21 +108,14 @@ def test_keras_2s_names_fit_whatever_the_model_was_saved_as(root, tmp_path):
 
 
 def test_a_keras_2_model_of_layers_in_a_row_fits_by_their_order(tmp_path):
-    model = keras.Sequential(
-        [
-            keras.Input((2,)),
-            keras.layers.Dense(3),
-            keras.layers.Dropout(0.1),
-            keras.layers.Dense(2, use_bias=False),
-        ]
-    )
+    dense = keras.layers.Dense
+    model = sequential(dense(3), keras.layers.Dropout(0.1), dense(2, use_bias=False))
     layers = {
         "layer_with_weights__0": NET["l1"],
         "layer__1": {},
         "layer_with_weights__1": NET["head"],
     }
-    found = begun(saved(tmp_path, model=layers), model)
-    assert equal([v for v in found if v.dtype == np.float32], EXPECTED)
+    assert equal(begun(saved(tmp_path, model=layers), model), EXPECTED)
 
 
 def test_layers_in_a_list_fit_by_keras_2s_names(tmp_path):
@@ -131,8 +127,7 @@ def test_layers_in_a_list_fit_by_keras_2s_names(tmp_path):
         def call(self, x):
             return self.blocks[1](self.blocks[0](x))
 
-    model = Stack()
-    model(np.zeros((1, 2), "float32"))
+    model = eager(Stack())
     path = saved(tmp_path, net={"blocks": {"0": NET["l1"], "1": NET["head"]}})
     assert equal(begun(path, model), EXPECTED)
     theirs = tf.train.Checkpoint(net=model).save(str(tmp_path / "own"))
@@ -195,15 +190,14 @@ def test_every_mismatch_is_named_and_nothing_is_assigned(tmp_path):
 
 
 def test_values_of_a_layer_with_another_name_are_not_taken_for_its_own(tmp_path):
-    def two(first, second):
-        layers = [keras.Input((2,)), keras.layers.Dense(2, name=first)]
-        return keras.Sequential([*layers, keras.layers.Dense(2, name=second)], name="two")
+    def two(*names):
+        return sequential(*(keras.layers.Dense(2, name=name) for name in names))
 
     path = tmp_path / "x.weights.h5"
     two("encoder", "decoder").save_weights(path)
     belongs = "layers/dense/vars/0 in it belongs to the layer 'encoder', and this is 'decoder'"
-    refused(path, two("decoder", "encoder"), f"two/decoder/kernel is named differently: {belongs}")
-    assert equal(begun(path, two("encoder", "decoder")), begun(path, two("encoder", "decoder")))
+    refused(path, two("decoder", "encoder"), f"row/decoder/kernel is named differently: {belongs}")
+    begun(path, two("encoder", "decoder"))
 
 
 # Files of another kind
@@ -211,13 +205,13 @@ def test_values_of_a_layer_with_another_name_are_not_taken_for_its_own(tmp_path)
 
 @pytest.mark.parametrize("whole", [False, True])
 def test_weights_in_the_layout_of_keras_2_are_refused_with_advice(whole, tmp_path):
-    source, path = one_layer(), tmp_path / "old.h5"
+    source, path = sequential(keras.layers.Dense(2)), tmp_path / "old.h5"
     if whole:
         legacy_h5_format.save_model_to_hdf5(source, str(path))
     else:
         with h5py.File(path, "w") as file:
             legacy_h5_format.save_weights_to_hdf5_group(file, source)
-    refused(path, one_layer(), "HDF5 layout of Keras 2", "model.load_weights", "save_weights")
+    refused(path, source, "HDF5 layout of Keras 2", "model.load_weights", "save_weights")
 
 
 def test_nothing_of_a_keras_file_is_built_or_run(tmp_path):
@@ -229,7 +223,7 @@ def test_nothing_of_a_keras_file_is_built_or_run(tmp_path):
     with zipfile.ZipFile(tmp_path / "evil.keras", "w") as archive:
         for name, part in parts.items():
             archive.writestr(name, part)
-    assert equal(begun(tmp_path / "evil.keras", dense_net()), weights_of(source))
+    assert equal(begun(tmp_path / "evil.keras", dense_net()), source.get_weights())
     with zipfile.ZipFile(tmp_path / "other.keras", "w") as archive:
         archive.writestr("notes.txt", "nothing")
     refused(tmp_path / "other.keras", dense_net(), "notes.txt", "model.weights.h5", "model.save")
@@ -277,18 +271,11 @@ def test_a_model_whose_variables_a_batch_would_still_make_is_refused(tmp_path):
     unbuilt = keras.Sequential([keras.layers.Dense(3, name="first")], name="late")
     unbuilt.compile("sgd", "mse", run_eagerly=True)
     with pytest.raises(WarmStartError, match=r"'late' has no variables yet in 'first'.*build\("):
-        match_warm_start(WarmStart(path), unbuilt)
-
-
-class Begins(keras.callbacks.Callback):
-    """Keeps what the model holds when training begins."""
-
-    def on_train_begin(self, logs=None):
-        self.seen = [v.numpy() for v in self.model.variables]
+        begun(path, unbuilt)
 
 
 def late_mlp():
-    """As `mlp`, with variables that only its first batch makes."""
+    """With variables that only its first batch makes."""
 
     class Late(keras.Model):
         def __init__(self):
@@ -305,17 +292,11 @@ def late_mlp():
     return model
 
 
-def warm(path, model=late_mlp, **options):
-    return replace(plan(model=model, **options), warm_start=WarmStart(path))
-
-
 @pytest.fixture(scope="module")
 def first(tmp_path_factory):
     """Weights of `late_mlp`, trained for an epoch."""
-    planned = plan(model=late_mlp, data=unvalidated, epochs=1)
-    train(planned, Watcher())
     path = tmp_path_factory.mktemp("first") / "base.weights.h5"
-    planned.model.save_weights(path)
+    fitted(late_mlp, unvalidated, epochs=1).model.save_weights(path)
     return path
 
 
@@ -324,194 +305,129 @@ def base(first, tmp_path):
     return Path(shutil.copy(first, tmp_path))
 
 
+class Begins(keras.callbacks.Callback):
+    """Keeps what the model holds when training begins."""
+
+    def on_train_begin(self, logs=None):
+        self.seen = self.model.get_weights()
+
+
 def test_a_fresh_unbuilt_model_is_built_first_and_callbacks_see_the_values(base):
     given = late_mlp()
     given(np.zeros((1, 8), "float32"))
     given.optimizer.build(given.trainable_variables)
     given.load_weights(base)
-    callback = Begins()
-    planned = warm(base, data=unvalidated, callbacks=lambda: [callback], epochs=1)
-    assert not planned.model.built
-    train(planned, Watcher())
-    assert equal(callback.seen, weights_of(given))
+    callback, said = Begins(), []
+    options = {"warm_start": base, "notice": said.append, "callbacks": lambda: [callback]}
+    fitted(late_mlp, unvalidated, epochs=1, **options)
+    assert equal(callback.seen, given.get_weights())
+    (notice,) = said
+    assert re.fullmatch(
+        rf"begins from {base} \(Keras weights, digest \w{{8}}\): 8 of the model's 8 variables",
+        notice,
+    )
 
 
-def test_a_resumed_training_ends_alike_and_never_opens_the_file(base, tmp_path):
-    whole = warm(base, data=unvalidated)
-    train(whole, Watcher())
-    cold = plan(model=late_mlp, data=unvalidated)
-    train(cold, Watcher())
-    assert not equal(weights(cold.model), weights(whole.model))
-    watcher = Watcher(tmp_path / "checkpoints", stop_at=9)
-    train(warm(base, data=unvalidated), watcher)
-    base.unlink()
-    resumed = warm(base, data=unvalidated)
-    train(resumed, Watcher(), load_checkpoint(watcher.kept[-1]))
-    assert equal(weights(resumed.model), weights(whole.model))
-    with pytest.raises(WarmStartError, match="does not exist"):
-        train(warm(base), Watcher())
+class Dies(keras.callbacks.Callback):
+    """Ends the first attempt, and takes the file away, in the second epoch."""
+
+    def __init__(self, file):
+        super().__init__()
+        self.file = file
+
+    def on_epoch_end(self, epoch, logs=None):
+        if epoch == 1 and self.file.exists():
+            self.file.unlink()
+            raise MemoryError
 
 
-def test_what_was_taken_is_said(base):
+UNVALIDATED = {"data": without_validation, "objective": "loss"}
+
+
+def test_a_resumed_trial_ends_alike_without_the_file_and_says_what_it_cannot(tmp_path):
+    base = tmp_path / "base.weights.h5"
+    regression(None).save_weights(base)
+
+    def ran(name, warm_start, dies=(), **options):
+        def callbacks(_trial):
+            return [Dies(file) for file in dies]
+
+        options |= {"callbacks": callbacks, "warm_start": warm_start, "epochs": 2}
+        return Runner(tmp_path / name)(regression, **UNVALIDATED, **options).results.trials[0]
+
+    cold, whole = ran("cold", None), ran("whole", WarmStart(base))
     said = []
-    from sweeper.train.loop.loop import TrainingLoop
-
-    loop = TrainingLoop(warm(base), Watcher(), said.append)
-    report = loop.match_warm_start()
-    digest = locate(WarmStart(base)).digest()
-    assert said == [
-        f"begins from {base} (Keras weights, digest {digest[:8]}): 8 of the model's 8 variables"
-    ]
-    assert report is not None
-    assert report.to_json() == {
-        "path": str(base),
-        "kind": "Keras weights",
-        "digest": digest,
-        "of": 8,
-        "optimizer": 0,
-        "matched": {
-            "late/hidden/kernel": "hidden/vars/0",
-            "late/hidden/bias": "hidden/vars/1",
-            "late/norm/gamma": "layers/batch_normalization/vars/0",
-            "late/norm/beta": "layers/batch_normalization/vars/1",
-            "late/norm/moving_mean": "layers/batch_normalization/vars/2",
-            "late/norm/moving_variance": "layers/batch_normalization/vars/3",
-            "late/out/kernel": "layers/dense_1/vars/0",
-            "late/out/bias": "layers/dense_1/vars/1",
-        },
-        "mismatches": [],
-    }
+    resumed = ran("resumed", WarmStart(base), [base], listener=said.append)
+    assert [attempt.outcome for attempt in resumed.attempts] == ["crashed", "complete"]
+    assert [e.metrics for e in resumed.epochs] == [e.metrics for e in whole.epochs]
+    assert [e.metrics for e in resumed.epochs] != [e.metrics for e in cold.epochs]
+    without = "without the file it can be neither started again nor verified"
+    assert sum(without in str(event) for event in said) == 1
+    report = dict(resumed.warm_start)
+    assert list(report.pop("matched").values()) == ["layers/dense/vars/0", "layers/dense/vars/1"]
+    numbers = {"of": 2, "optimizer": 0, "mismatches": []}
+    file = {"path": str(base), "kind": "Keras weights", "digest": whole.warm_start["digest"]}
+    assert report == {**file, **numbers}
 
 
-def test_another_trials_checkpoint_is_found_by_its_finished_epochs(tmp_path):
-    trial = tmp_path / "runs/small/trial-00003"
-    for attempt, stop in enumerate((8, 16), 1):
-        due = {
-            8: lambda p: p.step_in_epoch == 0 or p.step == 8,
-            16: lambda p: p.step_in_epoch == 0 or p.step == 16,
-        }[stop]
-        directory = trial / f"attempt-{attempt:02d}/checkpoints"
-        train(plan(model=one_layer), Watcher(directory, snapshot_at=due, block=1, stop_at=stop))
-    newest = WarmStart.from_trial("small", 3, runs_dir=tmp_path / "runs")
-    assert locate(newest).path.name == "step-000000016"
-    kept = {p.name: load_checkpoint(p) for p in trial.glob("attempt-*/checkpoints/step-*")}
-    ends = {c.epoch: n for n, c in kept.items() if c.state["position"]["step_in_epoch"] == 0}
-    assert 0 < len(ends) < len(kept)
-    for epoch, name in ends.items():
-        assert locate(replace(newest, at=epoch)).path.name == name
-    there = ", ".join(map(str, sorted(ends)))
-    with pytest.raises(WarmStartError, match=f"after 9 epochs; it has some after {there}"):
-        locate(replace(newest, at=9))
-    target = plan(model=one_layer, epochs=1).model
-    loaded = load_checkpoint(locate(newest).path)
-    match_warm_start(newest, target).assign()
-    assert target.layers[0].kernel.numpy().tobytes() == loaded.tensors["model/00000"].tobytes()
+@pytest.mark.parametrize("place", [None, "memory://warm-start"])
+def test_another_trials_checkpoint_is_found_by_its_finished_epochs(place, tmp_path):
+    places = {"runs_dir": tmp_path / "runs", **({"checkpoints_dir": place} if place else {})}
+    often = {"checkpoint_every": Every(steps=1), "keep": Keep(last=9)}
+    ran = Runner(tmp_path)(regression, **UNVALIDATED, epochs=3, **often, **places)
+    trial = ran.results.best
+    kept = {checkpoint.step: checkpoint.path for checkpoint in trial.checkpoints}
+    assert kept.keys() == set(range(1, 7))
 
+    def begin(at, number=0):
+        given, said = WarmStart.from_trial("small", number, at=at, **places), []
+        data = lambda: without_validation(None)  # noqa: E731
+        weights = begun(given.path, regression(None), data, said, at=at)
+        return weights, said[0].partition(" (")[0]
 
-def test_another_trials_checkpoint_is_taken_from_an_object_store():
-    place = "memory://warm-start"
-    trial = RunPaths(Path("runs"), "small", parse_location(place))
-    store = open_store(trial.checkpoints(3, 1))
-    watcher = Watcher(snapshot_at=lambda p: p.step_in_epoch == 0, block=1)
-    planned = plan(model=one_layer, epochs=2)
-    taken = []
-    watcher.keep = taken.append
-    train(planned, watcher)
-    paths = [store.commit(snapshot).path for snapshot in taken]
-    epochs = [snapshot.epoch for snapshot in taken]
-    newest = WarmStart.from_trial("small", 3, checkpoints_dir=place)
-    assert locate(newest).path == paths[-1]
-    first = replace(newest, at=epochs[0])
-    assert locate(first).path == paths[0]
-    assert locate(first).digest() != locate(newest).digest()
-    target = one_layer()
-    match_warm_start(first, target).assign()
-    wanted = load_checkpoint(paths[0]).tensors["model/00000"]
-    assert target.layers[0].kernel.numpy().tobytes() == wanted.tobytes()
-    with pytest.raises(WarmStartError, match=f"{place}/small/trial-00004 has no checkpoint"):
-        locate(WarmStart.from_trial("small", 4, checkpoints_dir=place))
+    for at, step in (("last", 6), (1, 2), (2, 4)):
+        weights, said = begin(at)
+        assert said == f"begins from {kept[step]}"
+        assert equal(weights, trial.load_model(at=step).get_weights())
+    with pytest.raises(WarmStartError, match=r"after 9 epochs; it has some after (0, )?1, 2, 3"):
+        begin(9)
+    with pytest.raises(WarmStartError, match="trial-00004"):
+        begin("last", 4)
 
 
 def test_the_optimizer_is_taken_by_its_slots_and_never_for_another_kind(tmp_path):
-    def compiled(optimizer, seed):
-        model = dense_net()
-        model.compile(optimizer, "mse")
-        model.optimizer.build(model.trainable_variables)
-        for v in model.optimizer.variables[2:]:
-            v.assign(keras.random.normal(v.shape, seed=seed))
-        return model
-
-    def kept(model, name):
-        history = keras.callbacks.History()
-        history.on_train_begin()
-        state = TrainingState(default_components(Roots(model, []), HistoryRecord(history)))
-        state.begin()
-        return CheckpointStore(tmp_path / name).commit(state.capture(Position(), {})).path
-
-    source = compiled(keras.optimizers.SGD(0.5, momentum=0.9), 1)
-    path = kept(source, "momentum")
-    target = compiled(keras.optimizers.SGD(0.1, momentum=0.9), 2)
-    match_warm_start(WarmStart(path, optimizer=True), target).assign()
-    assert equal(
-        [v.numpy() for v in target.optimizer.variables[2:]],
-        [v.numpy() for v in source.optimizer.variables[2:]],
-    )
+    source = dense_net(keras.optimizers.SGD(0.5, momentum=0.9))
+    ones = (np.ones((4, 2)), np.ones((4, 2)))
+    fitted(lambda: source, lambda: ones, epochs=1, checkpoints=tmp_path)
+    path = list_checkpoints(tmp_path)[-1]
+    target = dense_net(keras.optimizers.SGD(0.1, momentum=0.9))
+    begun(path, target, optimizer=True)
+    slots = [[v.numpy() for v in each.optimizer.variables[2:]] for each in (source, target)]
+    assert equal(*slots)
+    assert all(np.any(slot) for slot in slots[0])
     assert float(target.optimizer.learning_rate.numpy()) == pytest.approx(0.1)
-    other = compiled(keras.optimizers.RMSprop(0.1), 2)
-    assert [v.shape for v in other.optimizer.variables] == [
-        v.shape for v in source.optimizer.variables
-    ]
-    before = [v.numpy() for v in other.optimizer.variables]
-    with pytest.raises(
-        WarmStartError, match=r"looked for optimizer variable 2, which is .*momentum"
-    ):
-        match_warm_start(WarmStart(path, optimizer=True), other)
-    assert equal([v.numpy() for v in other.optimizer.variables], before)
+    other = dense_net(keras.optimizers.RMSprop(0.1))
+    refused(path, other, "looked for optimizer variable 2, which is ", "momentum", optimizer=True)
+    assert not any(np.any(v.numpy()) for v in other.optimizer.variables[2:])
 
 
-# Digests
-
-
-def test_a_file_that_has_changed_is_refused(base):
-    options = WarmStart(base, digest=locate(WarmStart(base)).digest())
-    model = late_mlp()
-    model(np.zeros((1, 8), "float32"))
-    match_warm_start(options, model)
-    before = options.digest
-    with h5py.File(base, "a") as file:
-        file["layers/dense_1/vars/1"][0] += 1
-    after = locate(options).digest()
-    with pytest.raises(CheckpointError, match=f"{base} .*digest is {after}, expected {before}"):
-        match_warm_start(options, model)
-
-
-def test_a_digest_is_of_the_content_alone(base, tmp_path):
-    copy = tmp_path / "copy.weights.h5"
+def test_a_file_that_has_changed_is_refused_by_the_digest_of_its_content(tmp_path):
+    base, copy = tmp_path / "base.weights.h5", tmp_path / "copy.weights.h5"
+    dense_net().save_weights(base)
     shutil.copy(base, copy)
-    assert locate(WarmStart(copy)).digest() == locate(WarmStart(base)).digest()
-    said = []
-    assert digest_now(WarmStart(base), said.append) == {str(base): locate(WarmStart(base)).digest()}
-    base.unlink()
-    assert digest_now(WarmStart(base), said.append) == {}
-    assert len(said) == 1
-    assert said[0].endswith(
-        "This trial began from it and resumes from its own checkpoint; without the file it can "
-        "be neither started again nor verified"
-    )
 
+    def now(file, expected):
+        message = rf"{file} .*digest is (\w+), expected {expected}"
+        with pytest.raises(CheckpointError, match=message) as raised:
+            begun(file, dense_net(), digest=expected)
+        return re.search(message, str(raised.value))[1]
 
-# What may be given
-
-
-def test_what_the_how_to_shows_can_be_written(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    page = (Path(__file__).parents[2] / "docs/how-to/warm-start.md").read_text()
-    shown = re.findall(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
-    names = {"build_model": mlp, "load_data": dict}
-    for block in shown:
-        exec(block, names)
-    assert names["which"].warm_start is names["begin_from"]
-    assert "warm_start" in names["which"].factories()
+    digest = now(base, "0" * 32)
+    for file in (base, copy):
+        begun(file, dense_net(), digest=digest)
+    with h5py.File(base, "a") as file:
+        file["l1/vars/1"][0] += 1
+    now(base, digest)
 
 
 def test_what_is_no_warm_start_is_refused_when_it_is_written():

@@ -108,7 +108,16 @@ if isinstance(stored, StoredStudy):
     assert_type(stored.trials[3], TrialRecord)
     assert_type(stored.best.load_model(at="best"), keras.Model)
 
-# What refuses unknown arguments as the study is defined hides none from a type checker.
+# Mistakes, each of which a type checker finds: an ignored one that is none is an error of its own.
+# What refuses unknown arguments as the study is defined hides none from it.
 Every(step=3)  # type: ignore[call-arg]
 Keep(lats=2)  # type: ignore[call-arg]
 Study(name="digits", model=build_model, data=load_data, epochs="three", trials=1)  # type: ignore[arg-type]
+Study(name="digits", model=build_model, data=load_data, epochs=3, trials=1, direction="upwards")  # type: ignore[arg-type]
+study.run(workers="two")  # type: ignore[arg-type]
+best: int = results.best  # type: ignore[assignment]
+
+
+def mistaken_data(trial: Trial) -> Data:
+    rate: str = trial.suggest_float("rate", 0.1, 1.0)  # type: ignore[assignment]
+    return Data(train=rate, batch_size=trial.suggest_categorical("size", ["8"]))  # type: ignore[arg-type]

@@ -228,7 +228,7 @@ class Reported:
             raise NonFiniteError(msg)
         if any(next(self._not_finite(each), None) for each in earlier):
             return
-        ends = "the callback keras.callbacks.TerminateOnNaN() ends it"
+        ends = "The callback keras.callbacks.TerminateOnNaN() ends it"
         if self._objectives:
             ends += ', and Study(nonfinite="fail") fails the trial'
         self._notice(f"{seen}; training continues, as in model.fit. {ends}")

@@ -24,7 +24,7 @@ from sweeper.checkpoint.remote_objects import objects_at
 from sweeper.errors import CheckpointError, DefinitionError, WarmStartError
 from sweeper.records.printing import counted
 from sweeper.spec.warm_start import WarmStart
-from sweeper.support.paths import Location, RemotePath
+from sweeper.support.paths import END_MODEL, Location, RemotePath
 
 
 def variables_of(model: Any) -> list[Any]:
@@ -172,7 +172,8 @@ def _steps(path: Location) -> list[Location]:
     found: list[Location] = []
     if isinstance(path, RemotePath):
         for *directories, file in objects_at(path).list(path):
-            if file == MANIFEST_FILE:
+            # The model at the end has only the values that differ from the last checkpoint's.
+            if file == MANIFEST_FILE and END_MODEL not in directories:
                 found.append(RemotePath(path.protocol, (*path.parts, *directories)))
     elif (path / MANIFEST_FILE).is_file():
         return [path]
