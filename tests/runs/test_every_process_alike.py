@@ -13,8 +13,6 @@ from study_files import StudyText
 from sweeps import LIMIT, Result, RunningCommand, command, differing, results_of, sweep, trials_in
 from waiting import until
 
-from sweeper.run.launch.server_process import hashes_differ
-
 SPLIT = StudyText(
     head="""
     import random
@@ -64,15 +62,12 @@ def run(file, isolation, env=None):
     return seen(runs, ended.err)
 
 
-def run_here(file):
+def run_here(file, monkeypatch):
     """Inline, in this process: its hash seed is drawn as a command's is that nobody gave one."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys, "path", [*sys.path])
-        before = set(sys.modules)
-        try:
-            swept = sweep(file, file.parent / "here", isolation="inline")
-        finally:
-            forget_modules(before, file.parent)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    before = set(sys.modules)
+    swept = sweep(file, file.parent / "here", isolation="inline")
+    forget_modules(before, file.parent)
     return seen(file.parent / "here", "\n".join(swept.notices))
 
 
@@ -118,10 +113,10 @@ def test_a_line_that_takes_the_systems_random_numbers_is_named(file, forked):
     assert forked.output.count("takes random numbers") == 1
 
 
-def test_an_inline_trial_hashes_otherwise_and_says_so(file, forked):
+def test_an_inline_trial_hashes_otherwise_and_says_so(file, forked, monkeypatch):
     """Also the negative control: the split does go by the seed."""
-    if hashes_differ():
-        inline = run_here(file)
+    if sys.flags.hash_randomization:
+        inline = run_here(file, monkeypatch)
     else:
         inline = run(file, "inline", {"PYTHONHASHSEED": "random"})
     assert "start Python with PYTHONHASHSEED=0" in inline.output
