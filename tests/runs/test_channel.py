@@ -181,40 +181,31 @@ def begin_a_message_and_hang(trial):
     return 0
 
 
-def serve(sweep, act):
-    """Run one slot to its end; return the seconds from ``act``, done within a message, to there."""
-    with sweep.serving():
-        time.sleep(0.2)
-        act()
-        began = time.monotonic()
-    return time.monotonic() - began
+def begin_a_message_and_stop(trial):
+    trial.begin()
+    trial.write(HALF)
+    trial.wait_for_stop()
+    return trial.stop_here(5)
 
 
-def test_half_a_message_keeps_no_trial_from_being_killed_on_request(tmp_path):
-    with scripted_sweep(tmp_path, {None: begin_a_message_and_hang}) as sweep:
-        assert serve(sweep, lambda: sweep.context.request_stop("kill")) < 5
-        [attempt] = sweep.trials[0].attempts
-        assert (attempt.outcome, attempt.error) == ("interrupted", "killed on request")
-
-
-def test_half_a_message_keeps_no_trial_from_its_time_limit(tmp_path):
-    with scripted_sweep(tmp_path, {0: begin_a_message_and_hang}, trials=2, time_limit=0.5) as sweep:
-        sweep.serve()
-        assert "time_limit=0.5" in sweep.attempt_error()
-        assert sweep.states == ["failed", "complete"]
-
-
-def test_a_trial_that_stops_after_half_a_message_is_reported_and_fails(tmp_path):
-    def stop(trial):
-        trial.begin()
-        trial.write(HALF)
-        trial.wait_for_stop()
-        return trial.stop_here(5)
-
-    with scripted_sweep(tmp_path, {0: stop}) as sweep:
-        assert serve(sweep, sweep.context.stopping.set) < 5
-        assert sweep.states == ["failed"]
-        assert "an incomplete message" in sweep.attempt_error()
+@pytest.mark.parametrize(
+    ("script", "asked", "outcome", "error"),
+    [
+        (begin_a_message_and_hang, "kill", "interrupted", "killed on request"),
+        (begin_a_message_and_stop, "drain", "failed", "an incomplete message"),
+        (begin_a_message_and_hang, None, "failed", "time_limit=1"),
+    ],
+)
+def test_half_a_message_keeps_no_trial_from_being_stopped(tmp_path, script, asked, outcome, error):
+    with scripted_sweep(tmp_path, {0: script}, time_limit=None if asked else 1.0) as sweep:
+        with sweep.serving():
+            time.sleep(0.2)
+            if asked is not None:
+                sweep.context.request_stop(asked)
+            began = time.monotonic()
+        assert time.monotonic() - began < 5
+        assert sweep.outcomes() == [outcome]
+        assert error in sweep.attempt_error()
         assert sweep.error is None
 
 

@@ -1,16 +1,16 @@
 """A full disk, and a process that cannot begin, are the environment's: no trial pays for them."""
 
 import errno
-import os
-import subprocess
-import sys
+import signal
+from dataclasses import replace
 from pathlib import Path
-from textwrap import dedent, indent
 
 import keras
 import pytest
 import tensorflow as tf
 from scripted_trials import finish, scripted_sweep
+from study_files import SHORT
+from sweeps import command, python, trials_in
 
 from sweeper import ParameterError, Trial
 from sweeper.errors import (
@@ -21,118 +21,64 @@ from sweeper.errors import (
     StudyImportError,
     SweeperError,
 )
-from sweeper.run.protocol.channel import Channel
 from sweeper.run.trial.link import failure_of
 
-LAST = f"""
-import dataclasses, json, os, sys
-from sweeper.run.protocol.channel import Channel
-from sweeper.run.protocol.messages import Assignment
-sys.path.append({str(Path(__file__).parent)!r})
-from plain_settings import plain_settings
-
-def assignment(**changes):
-    return Assignment(**{{
-        "settings": plain_settings(), "number": 0, "attempt": 1, "files": "files",
-        "log": "log.txt", "checkpoints": ("checkpoints",), **changes,
-    }})
-"""
-
-
-def last_words(code, directory, *, log=os.devnull):
-    """What a process that runs ``code`` with a channel's DESCRIPTOR says, and its exit code."""
-    ours, theirs = Channel.pair()
-    with Path(log).open("ab") as output:
-        process = subprocess.Popen(
-            [sys.executable, "-c", LAST + code, str(theirs.fileno())],
-            pass_fds=[theirs.fileno()],
-            cwd=directory,
-            stdout=output,
-            stderr=output,
-        )
-    theirs.close()
-    try:
-        said = ours.receive(60)
-    except EOFError:
-        said = None
-    # Closed before it has ended, it would say that it has lost its worker.
-    code = process.wait(60)
-    ours.close()
-    return said, code
-
-
-def loading(load, before=""):
-    """The code of a trial's process that imports its study by ``load``, after ``before``."""
-    return f"""
-import signal
+BLOCKED = """
+import os, signal, sys
+from pathlib import Path
+sys.path.append({helpers!r})
+from scripted_trials import assignment_in
 from sweeper.run.trial import process
+
 process.look_for_gpus = lambda: None
 process.configure_tensorflow = lambda **_: None
-{dedent(before)}
-def load():
-{indent(dedent(load), "    ")}
-process.serve_trial(Channel.on(int(sys.argv[1])), assignment(), load)
-os._exit(0)
-"""
-
-
-BLOCKED = """
-signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
-os.kill(os.getpid(), signal.SIGINT)
-links = []
-made = process.ChannelLink
+links, made = [], process.ChannelLink
 process.ChannelLink = lambda channel: links.append(made(channel)) or links[-1]
+
+def load():
+    raise ValueError(f"asked to stop: {{links[0].stop_requested()}}")
+
+number = signal.Signals(int(sys.argv[1]))
+signal.signal(number, signal.SIG_DFL)
+signal.pthread_sigmask(signal.SIG_BLOCK, [number])
+os.kill(os.getpid(), number)
+ours, theirs = Channel.pair()
+process.serve_trial(Channel.on(theirs.detach()), assignment_in(Path.cwd()), load)
+print(ours.receive(30).error)
 """
-NO_LAYER = """
-print("a line of the trial's own", flush=True)
-raise ValueError("no such layer")
-"""
-HANGS_UP = """
-os.kill(os.getpid(), signal.SIGHUP)
-raise ValueError("it lives on")
-"""
-ASKED = """raise ValueError(f"asked to stop: {links[0].stop_requested()}")"""
+
+
+@pytest.mark.whole
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
+def test_a_signal_before_a_trial_could_take_it_is_taken_when_it_begins(number, tmp_path):
+    code = BLOCKED.format(helpers=str(Path(__file__).parent))
+    ended = python("-c", code, int(number), cwd=tmp_path)
+    assert ended.out == "ValueError: asked to stop: True\n", ended.err
+
+
+FULL_DISK = "[Errno 28] No space left on device"
 
 
 @pytest.mark.parametrize(
-    ("load", "before", "error"),
+    ("make", "says"),
     [
-        (NO_LAYER, "", "no such layer"),
-        pytest.param(HANGS_UP, "", "it lives on", marks=pytest.mark.whole),
-        pytest.param(ASKED, BLOCKED, "asked to stop: True", marks=pytest.mark.whole),
+        (lambda log: log.symlink_to("/dev/full"), FULL_DISK),
+        (Path.mkdir, "its process could not start: IsADirectoryError"),
+        (Path.touch, "ValueError: no such layer"),
     ],
-    ids=["raises", "gets a SIGHUP", "was signalled before it could take it"],
+    ids=["on a full disk", "cannot be opened", "control"],
 )
-def test_a_trial_whose_study_raises_says_so_and_prints_it(load, before, error, tmp_path):
-    said, code = last_words(loading(load, before), tmp_path, log=tmp_path / "log")
-    assert (said.fault, said.error, code) == ("trial", f"ValueError: {error}", 0)
-    assert error in (tmp_path / "log").read_text()
-
-
-def test_a_trial_on_a_full_disk_tells_its_failure_before_it_prints_it(tmp_path):
-    said, code = last_words(loading(NO_LAYER), tmp_path, log="/dev/full")
-    assert said.fault == "environment"
-    assert "No space left on device" in said.error
-    assert code == 0, "printing the traceback failed, and with it the process"
-
-
-FORKING = """
-import socket, time
-from sweeper.run.launch.warm_server import _Server
-
-control, worker = socket.socketpair()
-server = _Server(control)
-assigned = dataclasses.asdict(assignment(log=os.path.join("nowhere", "log.txt")))
-server._fork({"assignment": assigned}, [int(sys.argv[1]), os.pipe()[1]], ())
-os.wait()
-"""
-
-
-def test_a_log_that_cannot_be_opened_is_reported_as_such_and_is_no_crash(tmp_path):
-    said, _ = last_words(FORKING, tmp_path)
-    assert said.fault == "environment"
-    assert "its process could not start: FileNotFoundError" in said.error
-    assert "nowhere/log.txt" in said.error
+def test_a_trial_whose_log_cannot_be_written_says_so_and_is_interrupted(tmp_path, make, says):
+    log = tmp_path / "runs/small/trial-00000/attempt-01/log.txt"
+    log.parent.mkdir(parents=True)
+    make(log)
+    raises = "print('a line of its own', flush=True)\nraise ValueError('no such layer')"
+    replace(SHORT, model=raises).write(tmp_path / "small.py")
+    ended = command("run", "small.py", "--trials", 1, cwd=tmp_path)
+    assert ended.code != 0
+    assert says in ended.err
+    [attempt] = trials_in(tmp_path / "runs")[0].attempts
+    assert attempt.outcome == ("failed" if make is Path.touch else "interrupted"), ended.err
 
 
 def test_a_full_disk_stops_the_run_as_resumable_and_charges_no_trial(tmp_path):

@@ -16,11 +16,7 @@ import numpy as np
 
 from sweeper import Data, Study
 
-seen = []
-total = {"n": 0}
-count = 0
-small = np.zeros(2)
-made = 0
+seen, total, count, small, made = [], {"n": 0}, 0, np.zeros(2), 0
 numbers = itertools.count()
 
 
@@ -29,8 +25,7 @@ class Registry:
 
 
 class Tally:
-    def __init__(self):
-        self.count = 0
+    count = 0
 
 
 @functools.cache
@@ -59,19 +54,17 @@ def through_a_name():
 
 
 class Counting(keras.callbacks.Callback):
-    def on_train_begin(self, logs=None):
-        total["n"] += 1
-
     def on_epoch_end(self, epoch, logs=None):
         global count
         count += 1
+        total["n"] += 1
         Registry.calls += 1
         small[0] += 1
         tally().count += 1
         os.environ["SWEEPER_TEST_SEEN"] = os.environ.get("SWEEPER_TEST_SEEN", "") + "x"
         found = {
-            "made": made, "cached": tally().count, "seen": through_a_name(), "total": total["n"], "count": count,
-            "class": Registry.calls, "array": small[0], "closure": increase(),
+            "made": made, "cached": tally().count, "seen": through_a_name(), "total": total["n"],
+            "count": count, "class": Registry.calls, "array": small[0], "closure": increase(),
             "environment": len(os.environ["SWEEPER_TEST_SEEN"]),
         }
         logs.update({name: float(value) for name, value in found.items()})

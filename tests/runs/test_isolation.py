@@ -19,7 +19,7 @@ from sweeps import Result, command, differing, python, results_of, sweep, trials
 from sweeper.errors import DefinitionError
 from sweeper.run.launch import server_process
 from sweeper.run.launch.launchers import WarmServer
-from sweeper.run.launch.server_process import ServerProcess, begin_server, trial_environment
+from sweeper.run.launch.server_process import begin_server, trial_environment
 from sweeper.run.launch.sources import target_source
 from sweeper.run.launch.trial_process import ExitStatus
 from sweeper.run.protocol.messages import Answered, Started, Stop, StoppedHere, Suggest
@@ -326,18 +326,6 @@ def test_of_two_trial_processes_one_is_killed_and_the_other_stops_with_a_checkpo
     one.channel.close()
     other.channel.close()
     launcher.close()
-
-
-@pytest.mark.usefixtures("forking")
-def test_a_server_serves_the_study_that_it_is_given_later(tmp_path):
-    """A forked one, which waits for it as a real one does that has imported the rest."""
-    study = tmp_path / "study.py"
-    study.write_text("from nowhere import nothing\n")
-    with ServerProcess() as begun:
-        server = WarmServer(target_source(str(study)), begun)
-        with pytest.raises(Exception, match="nowhere"):
-            server.loaded()
-        server.close()
 
 
 def test_a_server_that_is_not_used_ends_with_the_block_and_inline_trials_need_none():

@@ -83,20 +83,6 @@ def test_a_worker_stopped_past_its_lease_ends_its_trial_and_goes_on_with_others(
     assert len(going_on) > 1
 
 
-@pytest.mark.whole
-def test_ended_connections_cost_no_result(server, repository, options, undisturbed):
-    chance, ended = random.Random(5), 0
-    options = replace(options, pace=0.1)
-    with FakeWorker(options) as one, FakeWorker(options) as two:
-        one.wait_for("TrainingStarted")
-        while repository.status(options.study).complete < TRIALS["trials"]:
-            time.sleep(chance.uniform(0.05, 0.3))
-            ended += server.end_connections()
-        assert (one.end(), two.end()) == (0, 0)
-    assert faults_of(repository.trials(options.study), undisturbed) == []
-    assert ended > 5
-
-
 def test_a_server_away_for_too_long_has_trials_checkpoint_and_stop(
     server, repository, options, undisturbed
 ):
