@@ -304,10 +304,12 @@ def test_of_two_trial_processes_one_is_killed_and_the_other_stops_with_a_checkpo
 ):
     launcher = WarmServer(target_source(str(watched)))
     launcher.loaded()
-    one, other = (
-        launcher.launch(assignment_in(tmp_path / name, number=number, epochs=10**5, devices="5"))
-        for number, name in enumerate(("one", "other"))
-    )
+    trials = []
+    for number, name in enumerate(("one", "other")):
+        (tmp_path / name).mkdir()
+        given = assignment_in(tmp_path / name, number=number, epochs=10**5, devices="5")
+        trials.append(launcher.launch(given))
+    one, other = trials
     hear(one, Started)
     hear(other, Started)
     assert one.wait(0) is None

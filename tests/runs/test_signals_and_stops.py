@@ -46,7 +46,7 @@ class SignalsItself(keras.callbacks.Callback):
                 time.sleep(1.1 if number is None else 0)
                 if number is not None:
                     os.kill(os.getpid(), number)
-            time.sleep(0.2)  # a run takes them in other threads
+            time.sleep(0.1)  # a run takes them in other threads
 
 
 def run(directory, *signals, at=3, model=build_model, listener=None, **given):
@@ -215,7 +215,7 @@ def test_a_study_that_is_stopped_while_it_is_imported_stays_stopped(
     tmp_path, monkeypatch, *, by_name
 ):
     monkeypatch.chdir(tmp_path)
-    text = replace(SHORT, head=ASKS)
+    text = replace(SHORT, head=ASKS, arguments=SHORT.arguments.replace("epochs=2", "epochs=1"))
 
     def run(trials):
         sys.modules.pop(f"asks_{by_name}", None)
