@@ -2,8 +2,7 @@
 
 Run as ``python fake_trial.py DESCRIPTOR PACE``. Its "weights" after an epoch are a hash of those before,
 so a trial that lost, repeated or mixed up an epoch anywhere ends with another digest. It imports
-nothing of sweeper's, and nothing of `multiprocessing`, so that it starts in some hundredths of a
-second.
+nothing of sweeper's, so that it starts in some hundredths of a second.
 """
 
 import ctypes
@@ -11,11 +10,10 @@ import hashlib
 import json
 import os
 import random
-import select
 import signal
-import struct
 import sys
 import time
+from multiprocessing.connection import Connection
 from pathlib import Path
 
 STEPS = 7
@@ -27,34 +25,6 @@ def chained(digest, epoch, x):
 
 def value_of(digest):
     return int(digest[:8], 16) / 2**32
-
-
-class Connection:
-    """As that of `multiprocessing`, whose import takes as long as all others."""
-
-    def __init__(self, descriptor):
-        self.descriptor = descriptor
-
-    def send_bytes(self, data):
-        left = memoryview(struct.pack("!i", len(data)) + data)
-        while left:
-            left = left[os.write(self.descriptor, left) :]
-
-    def recv_bytes(self):
-        [size] = struct.unpack("!i", self._read(4))
-        return self._read(size)
-
-    def poll(self, seconds):
-        return bool(select.select([self.descriptor], [], [], seconds)[0])
-
-    def _read(self, size):
-        read = b""
-        while len(read) < size:
-            more = os.read(self.descriptor, size - len(read))
-            if not more:
-                raise EOFError
-            read += more
-        return read
 
 
 class Stopped(Exception):  # noqa: N818 - an outcome

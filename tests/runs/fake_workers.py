@@ -15,22 +15,20 @@ import time
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from scripted_trials import definition, row_of
+from scripted_trials import definition, row_of, slot_context
 from sweeps import results_of
 
 from sweeper.db import rungs
 from sweeper.db.database import Database
-from sweeper.db.repository import Repository, WorkerIdentity
+from sweeper.db.repository import Repository
 from sweeper.definition.definition import StudySettings
 from sweeper.run.launch.trial_process import ExitStatus
 from sweeper.run.protocol.channel import Channel
 from sweeper.run.serving import run_slots
 from sweeper.run.worker import context as context_module
-from sweeper.run.worker.context import SlotContext, StudyAccess
 from sweeper.run.worker.leases import WorkerRow
 from sweeper.run.worker.slot import serve_slot
-from sweeper.search.spec import search_spec
-from sweeper.support.paths import RunPaths
+from sweeper.search.spec import search_window
 
 FAKE_TRIAL = Path(__file__).with_name("fake_trial.py")
 LIMIT = 60.0
@@ -85,14 +83,6 @@ class FakeTrialProcess:
         self._process.kill()
 
 
-def settings_of(study, **given):
-    return definition(**{"name": study, "seed": 11, "concurrency": 4, **given}).settings()
-
-
-def create(repository, settings, window=None):
-    repository.create_or_open(row_of(settings, window))
-
-
 @dataclass(frozen=True)
 class WorkerOptions:
     """How a worker works."""
@@ -107,6 +97,23 @@ class WorkerOptions:
     first_pace: float | None = None
     host: str | None = None
     decides_at: int | None = None
+
+
+def new_study(repository, runs, study, *, epochs, **given):
+    """Create a study, and return the options of a worker for it."""
+    settings = definition(
+        **{"name": study, "seed": 11, "concurrency": 4, "epochs": epochs, **given}
+    ).settings()
+    repository.create_or_open(row_of(settings, search_window(settings)))
+    return WorkerOptions(str(repository.database.url_from_anywhere), str(runs), study)
+
+
+def undisturbed_results(repository, runs, study="undisturbed", **given):
+    """Return the results of a study where nothing befalls its worker."""
+    options = new_study(repository, runs, study, **given)
+    with FakeWorker(replace(options, slots=given["trials"])) as worker:
+        assert worker.end() == 0
+    return results_of(repository.trials(study))
 
 
 def decide_early(members):
@@ -133,17 +140,10 @@ def work(options, events):
     with Database.open(options.url, create=False) as database:
         repository = Repository(database)
         settings = StudySettings.from_json(dict(repository.study(options.study).definition))
-        worker = WorkerIdentity.here()
-        context = SlotContext(
-            StudyAccess(
-                repository=repository,
-                settings=settings,
-                search=search_spec(settings, window=repository.study(options.study).window),
-                paths=RunPaths(Path(options.runs), settings.name),
-                worker=worker if options.host is None else replace(worker, host=options.host),
-            ),
-            runner=FakeLauncher(options.pace, options.first_pace),
-            listener=tell,
+        context = slot_context(
+            *(repository, settings, Path(options.runs)),
+            *(FakeLauncher(options.pace, options.first_pace), tell),
+            host=options.host,
             worker_row=WorkerRow(slots=options.slots, lease_seconds=options.lease_seconds),
         )
         signal.signal(signal.SIGTERM, lambda *_: context.stopping.set())

@@ -1,4 +1,8 @@
-"""Trial processes that are threads of the test, each saying and doing what a script has it do."""
+"""Studies whose trials are threads of the test: each plays a script, and a real worker runs them.
+
+`scripted_sweep` gives a study in a database with such a worker. A script is a function of its
+`ScriptedTrial`, which says what a trial's process says, and returns the exit code of that process.
+"""
 
 from __future__ import annotations
 
@@ -11,26 +15,38 @@ from typing import Any
 
 from databases import opened_database
 from plain_settings import plain_settings
+from waiting import until
 
 from sweeper.db.repository import Repository, StudyRow, WorkerIdentity
 from sweeper.definition.definition import StudyDefinition, StudySettings
 from sweeper.records.events import Event, Notice
+from sweeper.records.results import EpochRecord
 from sweeper.run.launch.trial_process import ExitStatus
 from sweeper.run.protocol.channel import Channel
 from sweeper.run.protocol.messages import (
     Assignment,
+    CheckpointCommitted,
+    EpochsEnded,
     Failed,
     Finished,
+    Judge,
     Started,
     Stop,
     StoppedHere,
+    Suggest,
 )
+from sweeper.run.serving import run_slots
 from sweeper.run.worker.context import SlotContext, StudyAccess
-from sweeper.search.spec import search_spec
+from sweeper.run.worker.slot import serve_slot
+from sweeper.search.spec import search_spec, search_window
+from sweeper.spec.space import FloatRange
 from sweeper.support.paths import RunPaths
 
 Script = Callable[["ScriptedTrial"], int]
-"""Plays one attempt; the exit code of its process."""
+
+
+class _Refused(Exception):  # noqa: N818 - an outcome
+    """The worker answered with an error, which has failed the trial."""
 
 
 class ScriptedTrial:
@@ -47,12 +63,46 @@ class ScriptedTrial:
         self._over = threading.Event()
         threading.Thread(target=self._run, args=(script,), daemon=True).start()
 
-    @property
-    def key(self):
-        return self.assignment.number, self.assignment.attempt
-
     def say(self, message):
         self._own.send(message)
+
+    def ask(self, question):
+        """Return the worker's answer; an error ends the script."""
+        self.say(question)
+        answer = self._own.receive(20)
+        if answer.error is not None:
+            self.say(Failed(answer.error))
+            raise _Refused
+        return answer.value
+
+    def suggest(self, name="x", low=0.0, high=1.0):
+        return float(self.ask(Suggest(name, FloatRange(low, high))))
+
+    def judge(self, *values):
+        """Return whether the pruner ends the trial, which had these values until now."""
+        return self.ask(Judge(tuple(enumerate(values))))
+
+    def begin(self, step=0, epoch=0, **more):
+        self.say(Started(step, epoch, 1, **more))
+
+    def end_epoch(self, epoch, step=1, **metrics):
+        self.say(EpochsEnded((EpochRecord(epoch, metrics),), step, 0.1))
+
+    def keep(self, step, path):
+        """Tell of a checkpoint."""
+        self.say(CheckpointCommitted(step, 0, "d" * 32, 1, str(path)))
+
+    def finish(self, value, step=1, **more):
+        self.say(Finished(step=step, value=value, **{"digest": "d" * 32, **more}))
+        return 0
+
+    def fail(self, error, **more):
+        self.say(Failed(error, **more))
+        return 0
+
+    def stop_here(self, step):
+        self.say(StoppedHere(step=step))
+        return 0
 
     def write(self, raw):
         """What the trial's own code might write into the pipe."""
@@ -70,16 +120,18 @@ class ScriptedTrial:
         self.killed.set()
 
     def _run(self, script):
-        code = script(self)
+        try:
+            code = script(self)
+        except _Refused:
+            code = 0
         self._status = -9 if self.killed.is_set() else code
         self._over.set()
         self._own.close()
 
 
 def finish(trial):
-    trial.say(Started(0, 0, 1))
-    trial.say(Finished(step=1, value=float(trial.assignment.number), digest="d" * 32))
-    return 0
+    trial.begin()
+    return trial.finish(float(trial.assignment.number))
 
 
 def crash(trial):
@@ -88,32 +140,28 @@ def crash(trial):
 
 
 def run_out_of_memory(trial):
-    trial.say(Failed("MemoryError: 65 GB", fault="memory"))
-    return 0
+    return trial.fail("MemoryError: 65 GB", fault="memory")
 
 
 def raise_error(trial):
-    trial.say(Failed("ValueError: no such layer", traceback="Traceback\n"))
-    return 0
+    return trial.fail("ValueError: no such layer", traceback="Traceback\n")
 
 
 def stop_by_itself(trial):
     """As after a SIGTERM to the trial's own process."""
-    trial.say(StoppedHere(step=3))
-    return 0
+    return trial.stop_here(3)
 
 
 def hang(trial):
-    trial.say(Started(0, 0, 1))
+    trial.begin()
     trial.killed.wait(30)
     return 0
 
 
 def train_until_stopped(trial):
-    trial.say(Started(0, 0, 1))
+    trial.begin()
     trial.wait_for_stop()
-    trial.say(StoppedHere(step=5))
-    return 0
+    return trial.stop_here(5)
 
 
 @dataclass
@@ -126,12 +174,8 @@ class ScriptedLauncher:
 
     def launch(self, assignment):
         self.launched.append(assignment)
-        number, attempt = assignment.number, assignment.attempt
-        script = (
-            self.scripts.get((number, attempt))
-            or self.scripts.get(number)
-            or self.scripts.get(None, finish)
-        )
+        keys = (assignment.number, assignment.attempt), assignment.number, None
+        script = next((self.scripts[key] for key in keys if key in self.scripts), finish)
         return ScriptedTrial(assignment, script)
 
     def close(self):
@@ -184,27 +228,19 @@ def row_of(settings, window=None, **changes):
     return replace(row, **changes)
 
 
-def scripted_context(
-    repository,
-    directory,
-    settings,
-    launcher,
-    listener=lambda _event: None,
-    *,
-    search=None,
-    window=None,
-    **of_context,
+def slot_context(
+    repository, settings, runs, runner, listener, *, definition=None, host=None, **of_context
 ):
-    """Store the study, and return what slots that run its trials share."""
-    repository.create_or_open(row_of(settings, window))
+    """Return what the slots of a worker share; ``host`` is where it says that it is."""
+    worker, window = WorkerIdentity.here(), search_window(settings)
     study = StudyAccess(
         repository=repository,
         settings=settings,
-        search=search or search_spec(settings, window=window),
-        paths=RunPaths(directory, settings.name),
-        worker=WorkerIdentity.here(),
+        search=search_spec(settings, definition, window),
+        paths=RunPaths(runs, settings.name),
+        worker=worker if host is None else replace(worker, host=host),
     )
-    return SlotContext(study, runner=launcher, listener=listener, **of_context)
+    return SlotContext(study, runner=runner, listener=listener, **of_context)
 
 
 @dataclass
@@ -212,7 +248,6 @@ class ScriptedSweep:
     """A study in a database, and a worker for it whose trials are scripted."""
 
     repository: Repository
-    settings: StudySettings
     launcher: ScriptedLauncher
     context: SlotContext
     events: list[Event]
@@ -222,23 +257,57 @@ class ScriptedSweep:
         return self.repository.trials("scripted")
 
     @property
+    def results(self):
+        return self.repository.results("scripted")
+
+    @property
+    def states(self):
+        return [trial.state for trial in self.trials]
+
+    @property
     def notices(self):
         return [event.message for event in self.events if isinstance(event, Notice)]
+
+    @property
+    def error(self):
+        """What has ended the run."""
+        return self.context.error
 
     def outcomes(self, number=0):
         return [attempt.outcome for attempt in self.trials[number].attempts]
 
+    def attempt_error(self, number=0):
+        return self.trials[number].attempts[0].error or ""
+
+    def serve(self, slots=1):
+        """Run the study's trials in so many slots until none is left, or until something ends the run."""
+        run_slots(lambda: serve_slot(self.context), slots, self.context.stopping)
+
+    @contextmanager
+    def serving(self):
+        """Run a slot beside the test from the first trial's start on; it has to end afterwards."""
+        slot = threading.Thread(target=serve_slot, args=(self.context,), daemon=True)
+        slot.start()
+        assert until(lambda: self.launcher.launched)
+        yield
+        slot.join(20)
+        assert not slot.is_alive(), "the slot is wedged"
+
 
 @contextmanager
-def scripted_sweep(directory, scripts, **arguments):
-    """Make the study; ``arguments`` are its definition's, or its slots' context's by ``context=``."""
-    of_context = arguments.pop("context", {})
-    settings = definition(**arguments).settings()
-    events = []
+def scripted_sweep(directory, scripts, *, settings=None, context=None, **arguments):
+    """Give the sweep of a directory, which goes on where it stood.
+
+    ``arguments`` are the definition's, unless ``settings`` stand for it; ``context`` has arguments of
+    the slots' context.
+    """
+    given, events = definition(**arguments), []
+    settings = settings or given.settings()
     with opened_database(directory / "scripted.db") as database:
-        repository = Repository(database)
-        launcher = ScriptedLauncher(scripts)
-        context = scripted_context(
-            repository, directory, settings, launcher, events.append, **of_context
+        repository, launcher = Repository(database), ScriptedLauncher(scripts)
+        repository.create_or_open(row_of(settings, search_window(settings)))
+        made = slot_context(
+            *(repository, settings, directory, launcher, events.append),
+            **{"definition": given, **(context or {})},
         )
-        yield ScriptedSweep(repository, settings, launcher, context, events)
+        yield ScriptedSweep(repository, launcher, made, events)

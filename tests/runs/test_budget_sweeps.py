@@ -9,15 +9,14 @@ from pathlib import Path
 
 import pytest
 from databases import postgresql_database
-from fake_workers import FakeWorker, WorkerOptions, create, settings_of
+from fake_workers import FakeWorker, new_study
 from sweeps import results_of
 
 from sweeper.db.database import Database
 from sweeper.db.repository import Repository
-from sweeper.search.spec import search_window
 from sweeper.spec.budgets import Hyperband
 
-TRIALS, EPOCHS = 12, 4
+TRIALS = 12
 
 
 def decisions_of(trials):
@@ -36,33 +35,25 @@ class Sweeps:
     """Runs the same study again and again, in one database."""
 
     def __init__(self, url, directory):
-        self.url = url
         self.directory = directory
         self.repository = Repository(Database.open(url, create=True))
 
-    def options(self, study, sampler="random"):
-        settings = settings_of(
-            study,
-            trials=15 if sampler == "tpe" else TRIALS,
-            epochs=EPOCHS,
-            budget=Hyperband(factor=2),
-            sampler=sampler,
-            concurrency=2,
-        )
-        create(self.repository, settings, search_window(settings))
-        return WorkerOptions(self.url, str(self.directory), study, pace=0.003)
+    def options(self, study, *, trials=TRIALS, **given):
+        given = {"epochs": 4, "budget": Hyperband(factor=2), "concurrency": 2, **given}
+        made = new_study(self.repository, self.directory, study, trials=trials, **given)
+        return replace(made, pace=0.003, slots=2)
 
     def outcome(self, study):
         trials = self.repository.trials(study)
         assert all(t.state in ("complete", "pruned") for t in trials), [t.state for t in trials]
         return results_of(trials), decisions_of(trials)
 
-    def run(self, study, slots, sampler="random", workers=1):
-        options = replace(self.options(study, sampler), slots=slots)
-        running = [FakeWorker(options) for _ in range(workers)]
-        assert [worker.end() for worker in running] == [0] * workers
-        for worker in running:
-            worker.__exit__()
+    def run(self, study, slots, workers=1, **given):
+        options = replace(self.options(study, **given), slots=slots)
+        with ExitStack() as stack:
+            running = [stack.enter_context(FakeWorker(options)) for _ in range(workers)]
+            assert [worker.end() for worker in running] == [0] * workers
+        return self.outcome(study)
 
 
 @pytest.fixture(
@@ -82,38 +73,28 @@ def sweeps(request, tmp_path_factory):
 
 @pytest.mark.whole
 def test_three_slots_of_two_workers_give_the_sweep_of_one(sweeps):
-    sweeps.run("several", slots=3, workers=2)
-    assert sweeps.outcome("several") == sweeps.outcome("undisturbed")
-    results, decisions = sweeps.outcome("several")
+    results, decisions = sweeps.run("several", slots=3, workers=2)
+    assert (results, decisions) == sweeps.outcome("undisturbed")
     assert len(results) == TRIALS
     # Rounds of 4, 3 and 3 trials, and 2 of the next 4.
-    assert [(first, epochs, len(d)) for (first, epochs), d in sorted(decisions.items())] == [
-        (0, 1, 4),
-        (0, 2, 2),
-        (4, 2, 3),
-        (10, 1, 2),
-        (10, 2, 1),
-    ]
+    sizes = [(first, epochs, len(d)) for (first, epochs), d in sorted(decisions.items())]
+    assert sizes == [(0, 1, 4), (0, 2, 2), (4, 2, 3), (10, 1, 2), (10, 2, 1)]
 
 
 def test_workers_that_are_killed_again_and_again_give_the_sweep_of_one(sweeps):
-    study, times = "killed", 4
-    options = replace(sweeps.options(study), slots=2)
-    draw = random.Random(5)
-    kills = 0
-    while kills < times:
+    options, draw, kills = sweeps.options("killed"), random.Random(5), 0
+    while kills < 4:
         with FakeWorker(options) as victim:
-            deadline = time.monotonic() + draw.uniform(0.05, 0.3)
             victim.wait_for("AttemptStarted")
-            time.sleep(max(0.0, min(0.1, deadline - time.monotonic())))
+            time.sleep(draw.uniform(0.0, 0.1))
             if not victim.process.is_alive():
                 break
             victim.kill()
             kills += 1
     with FakeWorker(options) as last:
         assert last.end() == 0
-    assert sweeps.outcome(study) == sweeps.outcome("undisturbed")
-    outcomes = [a.outcome for t in sweeps.repository.trials(study) for a in t.attempts]
+    assert sweeps.outcome("killed") == sweeps.outcome("undisturbed")
+    outcomes = [a.outcome for t in sweeps.repository.trials("killed") for a in t.attempts]
     assert "lost" in outcomes
     assert kills >= 3
 
@@ -121,15 +102,14 @@ def test_workers_that_are_killed_again_and_again_give_the_sweep_of_one(sweeps):
 @pytest.mark.whole
 def test_a_sampler_that_looks_draws_the_same_on_any_number_of_workers(sweeps):
     """With a window of 3, the last 2 trials are drawn from what ten others and more gave."""
-    sweeps.run("tpe", slots=1, sampler="tpe")
-    sweeps.run("tpe-2", slots=2, sampler="tpe", workers=2)
-    assert sweeps.outcome("tpe-2") == sweeps.outcome("tpe")
+    given = {"sampler": "tpe", "trials": 15}
+    expected = sweeps.run("tpe", slots=1, **given)
+    assert sweeps.run("tpe-2", slots=2, workers=2, **given) == expected
 
 
 def test_a_rung_that_is_decided_before_it_is_full_is_noticed(sweeps):
     """The control: with such a decision the comparison above fails."""
-    options = replace(sweeps.options("early"), slots=2, decides_at=2)
-    with FakeWorker(options) as worker:
+    with FakeWorker(replace(sweeps.options("early"), decides_at=2)) as worker:
         worker.wait_for("RungDecided")
     early = decisions_of(sweeps.repository.trials("early"))
     expected = sweeps.outcome("undisturbed")[1]
@@ -139,7 +119,7 @@ def test_a_rung_that_is_decided_before_it_is_full_is_noticed(sweeps):
 def test_a_paused_trial_whose_newest_checkpoint_is_gone_trains_again_and_nothing_else_changes(
     sweeps,
 ):
-    options = replace(sweeps.options("damaged"), slots=2)
+    options = sweeps.options("damaged")
     with FakeWorker(options) as worker:
         worker.wait_for("AttemptEnded", '"paused"')
         worker.wait_for("AttemptEnded", '"paused"')

@@ -15,22 +15,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scripted_trials import finish, scripted_sweep
-from waiting import until
 
 from sweeper.records.results import EpochRecord
 from sweeper.replay.reports import StudyAuthors
 from sweeper.run.protocol.channel import Channel, IncompleteError
-from sweeper.run.protocol.messages import (
-    EpochsEnded,
-    Finished,
-    Message,
-    ReplayBuilt,
-    Started,
-    Stop,
-    StoppedHere,
-    Warned,
-)
-from sweeper.run.worker.slot import serve_slot
+from sweeper.run.protocol.messages import EpochsEnded, Message, ReplayBuilt, Stop, Warned
 from sweeper.spec.space import Categorical, CategoricalChoice, FloatRange, IntRange
 
 words = st.text(st.characters(exclude_categories=("Cs",)))
@@ -138,12 +127,12 @@ def test_a_number_or_a_text_that_json_cannot_have_arrives(message):
     assert repr(carried(message)) == repr(message)
 
 
-def test_nothing_within_the_time_is_none_and_a_closed_end_is_the_end(both):
+def test_a_closed_end_is_the_end_after_what_was_sent_before(both):
     one, other = both
-    assert other.receive(0) is None
+    assert other.receive(0) is None, "nothing within the time is none"
     one.send(Stop())
     one.close()
-    assert other.receive(30) == Stop(), "what was sent before the end still arrives"
+    assert other.receive(30) == Stop()
     with pytest.raises(EOFError):
         other.receive(30)
     with pytest.raises(OSError):
@@ -185,62 +174,39 @@ def test_a_pipe_that_ends_within_a_message_says_so(both):
 HALF = struct.pack("!I", 1000) + b'{"kind": "finis'
 
 
-def framed(text):
-    return struct.pack("!I", len(text)) + text
-
-
-def serve(sweep, act=lambda: None):
-    """Run one slot to its end; the seconds from ``act``, done once a trial has begun, to there."""
-    slot = threading.Thread(target=serve_slot, args=(sweep.context,), daemon=True)
-    slot.start()
-    until(lambda: sweep.launcher.launched)
-    time.sleep(0.2)
-    act()
-    began = time.monotonic()
-    slot.join(15)
-    assert not slot.is_alive(), "the slot is wedged"
-    return time.monotonic() - began
-
-
 def begin_a_message_and_hang(trial):
-    trial.say(Started(0, 0, 1))
+    trial.begin()
     trial.write(HALF)
     trial.killed.wait(60)
     return 0
 
 
-def test_half_a_message_keeps_no_trial_from_being_killed_on_request(tmp_path):
-    with scripted_sweep(tmp_path, {None: begin_a_message_and_hang}) as sweep:
-
-        def kill():
-            sweep.context.killing.set()
-            sweep.context.stopping.set()
-
-        assert serve(sweep, kill) < 5
-        [attempt] = sweep.trials[0].attempts
-        assert (attempt.outcome, attempt.error) == ("interrupted", "killed on request")
+def begin_a_message_and_stop(trial):
+    trial.begin()
+    trial.write(HALF)
+    trial.wait_for_stop()
+    return trial.stop_here(5)
 
 
-def test_half_a_message_keeps_no_trial_from_its_time_limit(tmp_path):
-    with scripted_sweep(tmp_path, {0: begin_a_message_and_hang}, trials=2, time_limit=0.5) as sweep:
-        serve(sweep)
-        assert "time_limit=0.5" in (sweep.trials[0].attempts[0].error or "")
-        assert [t.state for t in sweep.trials] == ["failed", "complete"]
-
-
-def test_a_trial_that_stops_after_half_a_message_is_reported_and_fails(tmp_path):
-    def stop(trial):
-        trial.say(Started(0, 0, 1))
-        trial.write(HALF)
-        trial.wait_for_stop()
-        trial.say(StoppedHere(step=5))
-        return 0
-
-    with scripted_sweep(tmp_path, {0: stop}) as sweep:
-        assert serve(sweep, sweep.context.stopping.set) < 5
-        assert sweep.trials[0].state == "failed"
-        assert "an incomplete message" in (sweep.trials[0].attempts[0].error or "")
-        assert sweep.context.error is None
+@pytest.mark.parametrize(
+    ("script", "asked", "outcome", "error"),
+    [
+        (begin_a_message_and_hang, "kill", "interrupted", "killed on request"),
+        (begin_a_message_and_stop, "drain", "failed", "an incomplete message"),
+        (begin_a_message_and_hang, None, "failed", "time_limit=1"),
+    ],
+)
+def test_half_a_message_keeps_no_trial_from_being_stopped(tmp_path, script, asked, outcome, error):
+    with scripted_sweep(tmp_path, {0: script}, time_limit=None if asked else 1.0) as sweep:
+        with sweep.serving():
+            time.sleep(0.2)
+            if asked is not None:
+                sweep.context.request_stop(asked)
+            began = time.monotonic()
+        assert time.monotonic() - began < 5
+        assert sweep.outcomes() == [outcome]
+        assert error in sweep.attempt_error()
+        assert sweep.error is None
 
 
 @pytest.mark.parametrize("death", [-9, -11, 3])
@@ -252,8 +218,12 @@ def test_a_trial_that_dies_within_a_message_has_crashed_and_is_tried_again(tmp_p
         return death
 
     with scripted_sweep(tmp_path, {(0, 1): die}) as sweep:
-        serve(sweep)
+        sweep.serve()
         assert sweep.outcomes() == ["crashed", "complete"]
+
+
+def framed(text):
+    return struct.pack("!I", len(text)) + text
 
 
 GARBAGE = {
@@ -270,50 +240,37 @@ GARBAGE = {
     "another kind": framed(b'{"kind": "format_disk"}'),
     "a worker's message": framed(b'{"kind": "Stop"}'),
     "a negative step": framed(b'{"kind": "StepsReached", "epoch": 0, "step": -1}'),
-    "a step of 70 bits": framed(
-        json.dumps({"kind": "StepsReached", "epoch": 0, "step": 1 << 70}).encode()
-    ),
+    "a step of 70 bits": framed(b'{"kind": "StepsReached", "epoch": 0, "step": %d}' % (1 << 70)),
 }
 
 
 @pytest.mark.parametrize("garbage", GARBAGE.values(), ids=GARBAGE)
 def test_garbage_fails_the_trial_that_sent_it_and_no_other(tmp_path, garbage):
     def babble(trial):
-        trial.say(Started(0, 0, 1))
+        trial.begin()
         trial.write(garbage)
         trial.killed.wait(30)
         return 0
 
     with scripted_sweep(tmp_path, {0: babble}, trials=2) as sweep:
-        serve(sweep)
-        assert sweep.context.error is None
-        assert [t.state for t in sweep.trials] == ["failed", "complete"]
-        assert len(sweep.trials[0].attempts) == 1
-        assert "GarbledError" in (sweep.trials[0].attempts[0].error or "")
+        sweep.serve()
+        assert sweep.error is None
+        assert sweep.states == ["failed", "complete"]
+        assert sweep.outcomes() == ["failed"]
+        assert "GarbledError" in sweep.attempt_error()
 
 
-def test_an_end_of_no_epochs_ends_nothing(tmp_path):
-    def odd(trial):
-        trial.say(EpochsEnded((), step=1, seconds=1.0))
-        return finish(trial)
-
-    with scripted_sweep(tmp_path, {0: odd}) as sweep:
-        serve(sweep)
-        assert sweep.outcomes() == ["complete"]
-
-
-def test_messages_in_pieces_arrive_whole(tmp_path):
+def test_messages_in_pieces_arrive_whole_and_an_end_of_no_epochs_ends_nothing(tmp_path):
     def trickle(trial):
-        trial.say(Started(0, 0, 1))
         epoch = {"epoch": 0, "metrics": {"loss": 1.0}}
         said = framed(json.dumps({"kind": "EpochsEnded", "epochs": [epoch], "step": 1}).encode())
         for at in range(0, len(said), 7):
             trial.write(said[at : at + 7])
             time.sleep(0.01)
-        trial.say(Finished(step=1, value=1.0, digest="d" * 32))
-        return 0
+        trial.say(EpochsEnded((), step=1, seconds=1.0))
+        return finish(trial)
 
     with scripted_sweep(tmp_path, {0: trickle}) as sweep:
-        serve(sweep)
+        sweep.serve()
         assert sweep.outcomes() == ["complete"]
         assert sweep.trials[0].epochs == (EpochRecord(0, {"loss": 1.0}),)

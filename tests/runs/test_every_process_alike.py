@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sqlite3
 import sys
@@ -12,8 +13,6 @@ from corpus import forget_modules
 from study_files import StudyText
 from sweeps import LIMIT, Result, RunningCommand, command, differing, results_of, sweep, trials_in
 from waiting import until
-
-from sweeper.run.launch.server_process import hashes_differ
 
 SPLIT = StudyText(
     head="""
@@ -56,32 +55,20 @@ class Run:
     output: str
 
 
+def seen(runs, output):
+    trials = trials_in(runs)
+    with contextlib.closing(sqlite3.connect(runs / "sweeper.db")) as database:
+        kept = database.execute("SELECT fingerprint FROM sweeper_attempts").fetchall()
+    hashes = {json.loads(row[0])["string_hash"] for row in kept}
+    return Run(results_of(trials), sum(len(t.attempts) for t in trials), hashes, output)
+
+
 def run(file, isolation, env=None):
     runs = file.parent / isolation
     words = ("run", file, "--isolation", isolation, "--runs-dir", runs)
     ended = command(*words, cwd=file.parent, env=env)
     assert ended.code == 0, ended.err
     return seen(runs, ended.err)
-
-
-def run_here(file):
-    """Inline, in this process: its hash seed is drawn as a command's is that nobody gave one."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys, "path", [*sys.path])
-        before = set(sys.modules)
-        try:
-            swept = sweep(file, file.parent / "here", isolation="inline")
-        finally:
-            forget_modules(before, file.parent)
-    return seen(file.parent / "here", "\n".join(swept.notices))
-
-
-def seen(runs, output):
-    trials = trials_in(runs)
-    with sqlite3.connect(runs / "sweeper.db") as database:
-        kept = database.execute("SELECT fingerprint FROM sweeper_attempts").fetchall()
-    hashes = {json.loads(row[0])["string_hash"] for row in kept}
-    return Run(results_of(trials), sum(len(t.attempts) for t in trials), hashes, output)
 
 
 @pytest.fixture(scope="module")
@@ -97,9 +84,8 @@ def forked(file):
 def test_two_runs_and_a_resumed_one_split_alike_whatever_the_hash_seed_outside(file, forked):
     """The run that is killed has a hash seed of its own; the others have that of tests' commands."""
     runs = file.parent / "killed"
-    words = ("run", file, "--runs-dir", runs)
     other = {"PYTHONHASHSEED": "2", "SWEEPER_TEST_WAITS": "1"}
-    with RunningCommand(*words, cwd=file.parent, env=other) as first:
+    with RunningCommand("run", file, "--runs-dir", runs, cwd=file.parent, env=other) as first:
         kept = until(lambda: list(runs.rglob("mark")) and list(runs.rglob("step-*")), LIMIT)
         assert kept, first.err
         first.kill_group()
@@ -118,10 +104,14 @@ def test_a_line_that_takes_the_systems_random_numbers_is_named(file, forked):
     assert forked.output.count("takes random numbers") == 1
 
 
-def test_an_inline_trial_hashes_otherwise_and_says_so(file, forked):
+def test_an_inline_trial_hashes_otherwise_and_says_so(file, forked, monkeypatch):
     """Also the negative control: the split does go by the seed."""
-    if hashes_differ():
-        inline = run_here(file)
+    if sys.flags.hash_randomization:  # this process' own seed is drawn, too
+        monkeypatch.setattr(sys, "path", [*sys.path])
+        before = set(sys.modules)
+        swept = sweep(file, file.parent / "here", isolation="inline")
+        forget_modules(before, file.parent)
+        inline = seen(file.parent / "here", "\n".join(swept.notices))
     else:
         inline = run(file, "inline", {"PYTHONHASHSEED": "random"})
     assert "start Python with PYTHONHASHSEED=0" in inline.output

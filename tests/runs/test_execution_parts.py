@@ -1,31 +1,36 @@
-"""The small parts that trials are run with: devices, engines, memory, last words."""
+"""The small parts that trials are run with: devices, engines, memory, clocks, audits."""
 
 import json
 import sys
 import threading
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
 
 import joblib
+import psutil
 import pytest
 from forked_programs import PROGRAM
+from scripted_trials import definition
 from sweeps import python
 
+from sweeper.db.repository import Claim
 from sweeper.errors import UsageError
 from sweeper.records.events import AttemptEnded, AttemptStarted, EpochFinished, TrainingStarted
 from sweeper.records.results import TrialStatus
+from sweeper.run.auditing import _is_due
 from sweeper.run.cluster.driver import _Drive, progress_between
 from sweeper.run.cluster.engines import check_engine, run_tasks
+from sweeper.run.launch.trial_process import ExitStatus, kill_tree
 from sweeper.run.protocol.messages import StudySource
 from sweeper.run.worker import outcomes
-
-ROOT = Path(__file__).parents[2]
+from sweeper.run.worker.outcomes import Death, TrialClock, end_of
+from sweeper.support.calling import run_side_by_side
 
 CONFIGURE = """
 import json, os
-from sweeper.run.trial.devices import configure_tensorflow, import_tensorflow, show_devices
+from sweeper.run.trial.devices import configure_tensorflow, import_tensorflow
 import_tensorflow()
-show_devices("3")
 from tensorflow.python.framework import config
 enabled = []
 for deterministic in (False, True, False):
@@ -33,23 +38,21 @@ for deterministic in (False, True, False):
     enabled.append(config.is_op_determinism_enabled())
 import tensorflow as tf
 tf.zeros(1)
-refused = ""
 try:
     configure_tensorflow(threads=3, deterministic=False)
 except RuntimeError as error:
     refused = str(error)
 threads = tf.config.threading
 print(json.dumps([threads.get_intra_op_parallelism_threads(),
-    threads.get_inter_op_parallelism_threads(), [*enabled, config.is_op_determinism_enabled()],
-    os.environ["CUDA_VISIBLE_DEVICES"], refused]))
+    threads.get_inter_op_parallelism_threads(), [*enabled, config.is_op_determinism_enabled()], refused]))
 """
 
 
 def test_threads_and_determinism_hold_and_cannot_be_changed_after_the_first_op(tmp_path):
     ended = python(*PROGRAM, "-c", CONFIGURE, cwd=tmp_path)
     assert ended.code == 0, ended.err
-    intra, inter, enabled, devices, message = json.loads(ended.out)
-    assert (intra, inter, devices) == (2, 2, "3")
+    *threads, enabled, message = json.loads(ended.out)
+    assert threads == [2, 2]
     assert enabled == [False, True, True, True], "it is never taken back"
     assert "cannot be modified" in message
 
@@ -60,46 +63,31 @@ def test_an_engine_without_its_package_is_refused(monkeypatch):
         check_engine("ray")
 
 
+class Cluster:
+    """Threads, on so many machines."""
+
+    def __init__(self, nodes):
+        self.nodes = nodes
+
+    def backend(self, tasks, slots):
+        return joblib.parallel_config(backend="threading")
+
+    def close(self): ...
+
+
 def test_a_cluster_scaled_to_no_machines_is_refused_by_name():
-    class Scaled:
-        nodes = 0
-
-        def backend(self, tasks, slots):
-            raise AssertionError((tasks, slots))
-
-        def close(self): ...
-
     study = SimpleNamespace(repository=None, settings=SimpleNamespace(name="s"))
     prepared = SimpleNamespace(study=study, source=StudySource("target", "s.py"))
     request = SimpleNamespace(engine="dask", listener=print)
     with pytest.raises(UsageError, match="'dask' has no machines now, so 3 workers cannot be"):
-        _Drive(prepared, request)._start_hosts(Scaled(), 3)
+        _Drive(prepared, request)._start_hosts(Cluster(0), 3)
 
 
 def test_a_single_order_is_run_by_the_cluster_too():
     """One order must not be run in the driver itself, which joblib does where it sees one job."""
-
-    class Threads:
-        nodes = 1
-
-        def backend(self, tasks, slots):
-            return joblib.parallel_config(backend="threading")
-
-        def close(self): ...
-
     here = threading.current_thread().name
-    [ran] = run_tasks(Threads(), lambda _spec: threading.current_thread().name, ["order"], 1)
+    [ran] = run_tasks(Cluster(1), lambda _spec: threading.current_thread().name, ["order"], 1)
     assert ran != here
-
-
-def test_kills_for_lack_of_memory_are_added_up(tmp_path, monkeypatch):
-    (tmp_path / "vmstat").write_text("pgfault 12\noom_kill 3\noom_kill_other 40\n")
-    (tmp_path / "events").write_text("low 0\noom 9\noom_kill 2\n")
-    counters = tuple((tmp_path / n, "oom_kill") for n in ("vmstat", "events", "missing"))
-    monkeypatch.setattr(outcomes, "_COUNTERS", counters)
-    assert outcomes.out_of_memory_kills() == 5
-    monkeypatch.setattr(outcomes, "_COUNTERS", counters[2:])
-    assert outcomes.out_of_memory_kills() == 0
 
 
 def test_a_driver_reports_what_differs_between_two_looks_at_a_trial():
@@ -123,3 +111,125 @@ def test_a_driver_reports_what_differs_between_two_looks_at_a_trial():
     lost = look("interrupted", 4)
     assert kinds(trained, lost) == [AttemptEnded]
     assert kinds(lost, look("running", 4, attempts=2)) == [AttemptStarted, TrainingStarted]
+
+
+def test_the_first_error_of_work_side_by_side_stops_the_rest_and_is_raised():
+    stopping = threading.Event()
+
+    def fail():
+        message = "broken"
+        raise LookupError(message)
+
+    with pytest.raises(LookupError, match="broken"):
+        run_side_by_side([fail, lambda: stopping.wait(20)], 2, stopping)
+    assert stopping.is_set()
+
+
+def test_kills_for_lack_of_memory_are_added_up(tmp_path, monkeypatch):
+    (tmp_path / "vmstat").write_text("pgfault 12\noom_kill 3\noom_kill_other 40\n")
+    (tmp_path / "events").write_text("low 0\noom 9\noom_kill 2\n")
+    counters = tuple((tmp_path / n, "oom_kill") for n in ("vmstat", "events", "missing"))
+    monkeypatch.setattr(outcomes, "_COUNTERS", counters)
+    assert outcomes.out_of_memory_kills() == 5
+    monkeypatch.setattr(outcomes, "_COUNTERS", counters[2:])
+    assert outcomes.out_of_memory_kills() == 0
+
+
+def test_time_in_which_the_worker_stood_still_does_not_count():
+    moments = iter([0.0, 1.0, 2.0, 3602.0, 3603.0, 3603.0])
+    clock = TrialClock(10.0, clock=lambda: next(moments))
+    for _ in range(4):
+        assert clock.overran(0.0) is None
+    assert clock.overran(6.0) == pytest.approx(11.0)
+    assert TrialClock(None).overran(1e9) is None
+
+
+def test_a_kill_for_lack_of_memory_is_distinguished_from_another_by_what_the_kernel_counted():
+    settings = definition(retries={"memory": 0, "crash": 1}).settings()
+    claim = Claim("scripted", 0, 1, token=1, seed=0, optuna_trial_id=1)
+    log = Path("log.txt")
+    killed = ExitStatus(-9)
+    ran_out = end_of(claim, settings, None, Death(killed, ran_out=True), log)
+    other = end_of(claim, settings, None, Death(killed), log)
+    assert (ran_out.fault, ran_out.final) == ("memory", True)
+    assert (other.fault, other.final) == ("crash", False)
+    assert "memory ran out" in (ran_out.error or "")
+    assert "not for lack of memory" in (other.error or "")
+
+
+def test_what_runs_under_another_user_keeps_nothing_else_alive():
+    """A program with another user's rights is not ours to stop; the trial around it is."""
+    killed = []
+
+    class Member:
+        def __init__(self, pid):
+            self.pid = pid
+
+        def children(self, recursive):
+            return [Member(2), Member(3)] * recursive
+
+        def suspend(self):
+            if self.pid == 2:
+                raise psutil.AccessDenied(self.pid)
+
+        def kill(self):
+            self.suspend()
+            killed.append(self.pid)
+
+    kill_tree(Member(1))
+    assert killed == [1, 3]
+
+
+# Which trials are audited: the first, and later ones as they are drawn, within 5% of the time
+
+TRIALS = range(1, 4001)
+JOINED = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def is_due(number, audit, attempt=1.0, *, first="complete", ended=1, seed=0):
+    """Return whether a trial is audited whose study's audits and attempts took so many seconds on average.
+
+    The first trial's last attempt ended ``ended`` seconds after the worker joined.
+    """
+    attempts = [SimpleNamespace(ended_at=JOINED + timedelta(seconds=ended))]
+    repository = SimpleNamespace(
+        audit_costs=lambda _study: (audit, attempt),
+        trial=lambda _study, _number: SimpleNamespace(state=first, attempts=attempts),
+        workers=lambda _study: [
+            SimpleNamespace(key="earlier", joined_at=JOINED - timedelta(hours=1)),
+            SimpleNamespace(key="own", joined_at=JOINED),
+        ],
+    )
+    settings = SimpleNamespace(name="digits", seed=seed)
+    study = SimpleNamespace(impatient=repository, settings=settings)
+    row = SimpleNamespace(key="own")
+    return _is_due(SimpleNamespace(study=study, worker_row=row, ask=lambda call: call()), number)
+
+
+@pytest.mark.parametrize(("audit", "attempt"), [(3.0, 3.0), (2.0, 10.0), (5.0, 1.0)])
+def test_audits_of_drawn_trials_take_a_twentieth_of_the_time(audit, attempt):
+    drawn, again, other = (
+        [number for number in TRIALS if is_due(number, audit, attempt, seed=seed)]
+        for seed in (0, 0, 1)
+    )
+    assert len(drawn) * audit / (len(TRIALS) * attempt) == pytest.approx(0.05, abs=0.015)
+    assert drawn == again
+    assert drawn != other, "another study draws other trials"
+
+
+def test_the_first_trial_is_always_audited_whatever_it_costs_and_every_one_where_it_is_cheap():
+    assert is_due(0, 1e9)
+    assert not any(is_due(number, 1e9) for number in TRIALS), "the control"
+    assert all(is_due(number, 0.01) for number in TRIALS[:100])
+
+
+@pytest.mark.parametrize(
+    ("first", "ended", "due"),
+    [
+        *(("failed", 1, True), ("running", -1, False)),
+        # Under this worker it is being audited now; under an earlier one the audit was stopped.
+        *(("complete", 1, False), ("complete", -1, True)),
+    ],
+)
+def test_the_next_trial_stands_in_for_a_first_one_without_an_audit(first, ended, due):
+    assert is_due(3, None, first=first, ended=ended) is due

@@ -35,25 +35,24 @@ def here(tmp_path, monkeypatch):
     RECORDER.stop()
 
 
-def used_by(case, scale, *, recording=True):
-    """The uses of one trial, as they arrive at the worker."""
+def trial(number, act, *, recording=True, same=False):
+    """The uses of a trial that does no more than ``act``, as they arrive at the worker."""
     RECORDER.__init__()
     if recording:
         RECORDER.begin([])
     try:
-        CASES[case](scale)
+        act()
         sent = json.loads(json.dumps(uses_to_json(RECORDER.uses(ended=True))))
     finally:
         RECORDER.stop()
-    return uses_from_json(sent)
+    return TrialUses(f"trial {number}", uses_from_json(sent), same=same)
 
 
-def checked(case, here, scales, *, recording=True):
+def checked(case, here, scales, **options):
     """Findings of two trials that are not offered each other's files, as `check` runs them."""
-    first = used_by(case, scales[0], recording=recording)
-    set_aside([use.path for use in first if not use.existed], here / "aside")
-    second = used_by(case, scales[1], recording=recording)
-    return list(in_a_check(TrialUses("trial 0", first), TrialUses("trial 1", second)))
+    first = trial(0, lambda: CASES[case](scales[0]), **options)
+    set_aside([use.path for use in first.uses if not use.existed], here / "aside")
+    return list(in_a_check(first, trial(1, lambda: CASES[case](scales[1]), **options)))
 
 
 IN_BOTH = {"statistics", "database", "hdf5", "snapshot", "tf_file", "replaced", "linked"}
@@ -77,8 +76,7 @@ def test_content_that_one_trial_decides_for_the_next_is_found_by_check_and_by_a_
     assert checked(case, apart("same"), (1.0, 1.0)) == []
     assert checked(case, apart("control"), (1.0, 2.0), recording=False) == []
     apart("run")
-    first = TrialUses("trial 0", used_by(case, 1.0))
-    second = TrialUses("trial 1", used_by(case, 2.0))
+    first, second = trial(0, lambda: CASES[case](1.0)), trial(1, lambda: CASES[case](2.0))
     found = list(in_a_run(second, [first]))
     assert {each.level for each in found} <= {"warning", "error"}
     assert "trial 0" in found[0].message
@@ -86,66 +84,52 @@ def test_content_that_one_trial_decides_for_the_next_is_found_by_check_and_by_a_
     assert list(in_a_run(first, [])) == [], "the first trial depends on nobody"
 
 
-def recorded(name, act):
-    """The uses of a trial that does no more than ``act``."""
-    RECORDER.__init__()
-    RECORDER.begin([])
-    act()
-    uses = RECORDER.uses(ended=True)
-    RECORDER.stop()
-    return TrialUses(name, uses)
-
-
 def test_a_snapshot_that_the_trial_made_under_another_name_is_not_read(here):
     """The values of a constant are in its name."""
 
-    def trial(scale):
+    def snapshot(scale):
         data = tf.data.Dataset.range(4).map(lambda x: tf.cast(x, tf.float32) * scale)
-        return recorded(
-            f"trial of {scale}", lambda: list(data.snapshot("snapshots").as_numpy_iterator())
-        )
+        return lambda: list(data.snapshot("snapshots").as_numpy_iterator())
 
-    first = trial(1.0)
-    assert list(in_a_run(trial(2.0), [first])) == []
-    [again] = [use for use in trial(1.0).uses if use.path == first.uses[0].path]
+    first = trial(0, snapshot(1.0))
+    assert list(in_a_run(trial(1, snapshot(2.0)), [first])) == []
+    [again] = [u for u in trial(2, snapshot(1.0)).uses if u.path == first.uses[0].path]
     assert again.read, "the control: the same graph reads it"
 
 
 def test_a_picture_that_each_trial_draws_is_overwritten_and_not_read(here):
     """As Keras's example of a GAN does; Pillow looks whether the file exists before it writes."""
 
-    def trial(number):
+    def draw(number):
         picture = keras.utils.array_to_img(np.full((2, 2, 1), number), scale=False)
-        return recorded(f"trial {number}", lambda: picture.save("generated.png"))
+        return trial(number, lambda: picture.save("generated.png"))
 
-    first = trial(0)
-    [note] = in_a_run(trial(1), [first])
+    first = draw(0)
+    [note] = in_a_run(draw(1), [first])
     assert note.level == "note"
     set_aside(["generated.png"], here / "aside")
-    [note] = in_a_check(first, trial(1))
+    [note] = in_a_check(first, draw(1))
     assert note.level == "note", "it is no error: no trial depends on the other one's picture"
 
 
 def test_files_of_before_are_inputs_and_their_change_is_noted_once_it_is_one(here):
-    def read():
-        return recorded("trial 3", Path("train.csv").read_text)
-
-    Path("train.csv").write_text("1,2\n")
-    before = read()
-    os.utime("train.csv", ns=(1, 1))
-    assert list(in_a_run(read(), [before])) == [], "another time, the same content"
-    Path("train.csv").write_text("1,2\n3,4\n")
-    [note] = in_a_run(read(), [before])
+    csv = Path("train.csv")
+    csv.write_text("1,2\n")
+    before = trial(3, csv.read_text)
+    os.utime(csv, ns=(1, 1))
+    assert list(in_a_run(trial(4, csv.read_text), [before])) == [], "another time, the same content"
+    csv.write_text("1,2\n3,4\n")
+    [note] = in_a_run(trial(4, csv.read_text), [before])
     assert note.level == "note"
     assert "train.csv changed since trial 3 ran" in note.message
 
 
 def test_an_earlier_attempt_at_the_trial_is_no_other_trial(here):
-    written = used_by("statistics", 1.0)
-    again = used_by("statistics", 1.0)
-    earlier = TrialUses("trial 0", written, same=True)
-    assert list(in_a_run(TrialUses("trial 0", again), [earlier])) == []
-    [warning] = in_a_run(TrialUses("trial 1", again), [TrialUses("trial 0", written)])
+    earlier, again = (
+        trial(0, lambda: CASES["statistics"](1.0), same=number == 0) for number in range(2)
+    )
+    assert list(in_a_run(again, [earlier])) == []
+    [warning] = in_a_run(again, [replace(earlier, same=False)])
     assert warning.level == "warning", "the control: of another trial it is one"
 
 
@@ -196,9 +180,6 @@ def _by_renaming(value):
     Path("start.tmp").replace("start")
 
 
-WRITERS = [_with_open, _with_hdf5, _with_tensorflow, _by_renaming]
-
-
 def met(write, value):
     """Findings about trial 1, which writes 1.0 and reads it after another trial has written ``value``."""
     RECORDER.__init__()
@@ -215,7 +196,7 @@ def met(write, value):
     return list(in_a_run(TrialUses("trial 1", uses), [TrialUses("trial 0", (other,))]))
 
 
-@pytest.mark.parametrize("write", WRITERS)
+@pytest.mark.parametrize("write", [_with_open, _with_hdf5, _with_tensorflow, _by_renaming])
 def test_a_trial_that_reads_another_ones_content_in_its_own_file_is_not_independent(write, here):
     assert met(write, 1.0) == [], "the same bytes are harmless"
     [error] = met(write, 2.0)

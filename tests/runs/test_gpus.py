@@ -7,10 +7,8 @@ from scripted_trials import finish, scripted_sweep
 from sweeps import python
 
 from sweeper.errors import UsageError
-from sweeper.run.serving import run_slots
 from sweeper.run.worker import gpus
 from sweeper.run.worker.gpus import SlotDevice, find_gpus, share_gpus
-from sweeper.run.worker.slot import serve_slot
 
 NVIDIA = "0, GPU-aa, 40960\n1, GPU-bb, 40960\n2, GPU-cc, [N/A]\n"
 
@@ -30,13 +28,16 @@ def machine(monkeypatch, tmp_path):
     return set_up
 
 
+VISIBLE = "CUDA_VISIBLE_DEVICES"
+
+
 @pytest.mark.parametrize(
     ("wanted", "environment", "found"),
     [
         ("all", {}, [("0", 40960), ("1", 40960), ("2", None)]),
         ("1,0", {}, [("1", 40960), ("0", 40960)]),
-        ("all", {"CUDA_VISIBLE_DEVICES": "1"}, [("1", 40960)]),
-        ("all", {"CUDA_VISIBLE_DEVICES": "GPU-bb"}, [("GPU-bb", 40960)]),
+        ("all", {VISIBLE: "1"}, [("1", 40960)]),
+        ("all", {VISIBLE: "GPU-bb"}, [("GPU-bb", 40960)]),
     ],
 )
 def test_gpus_are_found_as_the_environment_and_nvidia_smi_name_them(
@@ -50,7 +51,7 @@ def test_gpus_are_found_as_the_environment_and_nvidia_smi_name_them(
     ("wanted", "environment", "nvidia", "says"),
     [
         ("all", {}, "", "no GPU was found here"),
-        ("all", {"CUDA_VISIBLE_DEVICES": "-1"}, NVIDIA, "no GPU was found here (it is '-1')"),
+        ("all", {VISIBLE: "-1"}, NVIDIA, "no GPU was found here (it is '-1')"),
         ("0", {}, "", "--gpus 0: no GPU was found here (nvidia-smi names none"),
         ("0,7", {}, NVIDIA, "there is no GPU 7 here; there are 0, 1, 2"),
         ("0,0", {}, NVIDIA, "each once"),
@@ -85,21 +86,18 @@ def test_trials_share_a_gpus_memory_and_neighbours_have_different_gpus():
 
 
 def test_no_two_trials_are_on_one_device_at_a_time(tmp_path):
-    both = threading.Barrier(2, timeout=10)
-    lock, using = threading.Lock(), []
+    both, using = threading.Barrier(2, timeout=10), []
 
     def look(trial):
         both.wait()
-        with lock:
-            using.append((trial.assignment.devices, trial.assignment.memory_limit))
+        using.append((trial.assignment.devices, trial.assignment.memory_limit))
         both.wait()
         return finish(trial)
 
     devices = iter((SlotDevice("0", 100), SlotDevice("3", 200)))
     with scripted_sweep(tmp_path, {None: look}, trials=6, context={"devices": devices}) as sweep:
-        run_slots(lambda: serve_slot(sweep.context), 2, sweep.context.stopping)
-        pairs = [set(using[n : n + 2]) for n in range(0, 6, 2)]
-        assert pairs == [{("0", 100), ("3", 200)}] * 3
+        sweep.serve(2)
+        assert [set(using[n : n + 2]) for n in (0, 2, 4)] == [{("0", 100), ("3", 200)}] * 3
         stored = sweep.repository.database.read(
             lambda c: list(c.exec_driver_sql("SELECT devices FROM sweeper_attempts").scalars())
         )
@@ -110,14 +108,11 @@ LIMITING = """
 import os, sys, types
 
 calls = []
-class Configuration:
-    def __init__(self, memory_limit): self.memory_limit = memory_limit
-config = types.SimpleNamespace(
+sys.modules["tensorflow"] = types.SimpleNamespace(config=types.SimpleNamespace(
     list_physical_devices=lambda kind: [kind + ":0"],
-    LogicalDeviceConfiguration=Configuration,
-    set_logical_device_configuration=lambda d, c: calls.append((d, [x.memory_limit for x in c])),
-)
-sys.modules["tensorflow"] = types.SimpleNamespace(config=config)
+    LogicalDeviceConfiguration=lambda memory_limit: memory_limit,
+    set_logical_device_configuration=lambda *call: calls.append(call),
+))
 from sweeper.run.trial.devices import limit_memory, show_devices
 
 show_devices({devices!r})
@@ -128,10 +123,7 @@ print([os.environ.get(n) for n in ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"
 
 @pytest.mark.parametrize(
     ("devices", "limit", "seen"),
-    [
-        ("1", 512, "['1', '1'] [('GPU:0', [512])]"),
-        (None, None, "[None, None] []"),
-    ],
+    [("1", 512, "['1', '1'] [('GPU:0', [512])]"), (None, None, "[None, None] []")],
 )
 def test_a_trial_process_hides_the_other_gpus_and_limits_its_own_before_it_starts(
     devices, limit, seen, machine, tmp_path

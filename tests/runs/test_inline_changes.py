@@ -3,11 +3,8 @@
 import importlib.util
 import os
 import sys
-from contextlib import contextmanager
 
 from sweeps import notices_of
-
-from sweeper.train.userstate import walk
 
 STUDY = """
 import functools
@@ -19,11 +16,7 @@ import numpy as np
 
 from sweeper import Data, Study
 
-seen = []
-total = {"n": 0}
-count = 0
-small = np.zeros(2)
-made = 0
+seen, total, count, small, made = [], {"n": 0}, 0, np.zeros(2), 0
 numbers = itertools.count()
 
 
@@ -32,8 +25,7 @@ class Registry:
 
 
 class Tally:
-    def __init__(self):
-        self.count = 0
+    count = 0
 
 
 @functools.cache
@@ -62,19 +54,17 @@ def through_a_name():
 
 
 class Counting(keras.callbacks.Callback):
-    def on_train_begin(self, logs=None):
-        total["n"] += 1
-
     def on_epoch_end(self, epoch, logs=None):
         global count
         count += 1
+        total["n"] += 1
         Registry.calls += 1
         small[0] += 1
         tally().count += 1
         os.environ["SWEEPER_TEST_SEEN"] = os.environ.get("SWEEPER_TEST_SEEN", "") + "x"
         found = {
-            "made": made, "cached": tally().count, "seen": through_a_name(), "total": total["n"], "count": count,
-            "class": Registry.calls, "array": small[0], "closure": increase(),
+            "made": made, "cached": tally().count, "seen": through_a_name(), "total": total["n"],
+            "count": count, "class": Registry.calls, "array": small[0], "closure": increase(),
             "environment": len(os.environ["SWEEPER_TEST_SEEN"]),
         }
         logs.update({name: float(value) for name, value in found.items()})
@@ -105,26 +95,30 @@ study = Study(
 """
 
 
-def run(tmp_path, *, numbers=False):
-    """Run the study inline; return the metrics of each trial's epochs, the notices, and the module."""
+def load(tmp_path, *, numbers=False):
     file = tmp_path / "changing_study.py"
     file.write_text(STUDY.replace("TAKES_NUMBERS = False", f"TAKES_NUMBERS = {numbers}"))
     spec = importlib.util.spec_from_file_location("changing_study", file)
     module = sys.modules["changing_study"] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
+    return module
+
+
+def run(module, tmp_path):
+    """Run the study inline; return the results and the notices."""
     said = []
     results = module.study.run(
         isolation="inline", workers=1, runs_dir=tmp_path / "runs", listener=said.append
     )
-    found = [[dict(epoch.metrics) for epoch in trial.epochs] for trial in results]
-    for epochs in found:
-        for metrics in epochs:
-            del metrics["loss"]
-    return found, notices_of(said), module
+    return results, notices_of(said)
 
 
 def test_an_inline_trial_begins_with_what_the_import_has_left(tmp_path):
-    [first, second], notices, module = run(tmp_path)
+    module = load(tmp_path)
+    results, notices = run(module, tmp_path)
+    first, second = (
+        [{**epoch.metrics, "loss": None} for epoch in trial.epochs] for trial in results
+    )
     assert first == second
     assert first[-1]["count"] == 2.0
     assert (module.count, module.seen, module.made) == (0, [], 0)
@@ -132,18 +126,18 @@ def test_an_inline_trial_begins_with_what_the_import_has_left(tmp_path):
     assert not any("cannot be restored" in each for each in notices)
 
 
-def test_control_without_it_the_next_trial_goes_on_with_the_changes(tmp_path, monkeypatch):
-    @contextmanager
-    def nothing(*_arguments):
-        yield
-
-    monkeypatch.setattr(walk, "changes_undone", nothing)
+def test_control_in_plain_keras_the_second_training_goes_on_with_the_changes(tmp_path, monkeypatch):
     monkeypatch.setenv("SWEEPER_TEST_SEEN", "")
-    [first, second], _, _ = run(tmp_path)
-    assert all(second[-1][name] > value for name, value in first[-1].items())
+    module = load(tmp_path)
+    first, second = (
+        module.build(None).fit(*module.arrays(), callbacks=[module.Counting()]).history
+        for _ in range(2)
+    )
+    del first["loss"]
+    assert all(second[name] > value for name, value in first.items())
 
 
 def test_what_cannot_be_restored_is_said(tmp_path):
-    _, notices, _ = run(tmp_path, numbers=True)
+    _, notices = run(load(tmp_path, numbers=True), tmp_path)
     said = [text for text in notices if "cannot be restored" in text]
     assert any("this trial may have changed module changing_study.numbers" in t for t in said)

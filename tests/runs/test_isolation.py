@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from textwrap import dedent
 
+import psutil
 import pytest
 from forked_programs import PROGRAM, WARM_SERVER
 from scripted_trials import assignment_in
@@ -18,18 +19,10 @@ from sweeps import Result, command, differing, python, results_of, sweep, trials
 from sweeper.errors import DefinitionError
 from sweeper.run.launch import server_process
 from sweeper.run.launch.launchers import WarmServer
-from sweeper.run.launch.server_process import trial_environment
+from sweeper.run.launch.server_process import begin_server, trial_environment
 from sweeper.run.launch.sources import target_source
 from sweeper.run.launch.trial_process import ExitStatus
-from sweeper.run.protocol.messages import (
-    Answered,
-    Failed,
-    Started,
-    Stop,
-    StoppedHere,
-    Suggest,
-)
-from sweeper.run.trial.link import EXIT_WORKER_GONE
+from sweeper.run.protocol.messages import Answered, Started, Stop, StoppedHere, Suggest
 
 WATCHED = StudyText(
     head="""
@@ -134,11 +127,6 @@ def watched(tmp_path_factory):
     return WATCHED.write(tmp_path_factory.mktemp("watched") / "watched.py")
 
 
-def with_head(head, directory):
-    text = replace(WATCHED, head=dedent(WATCHED.head) + head)
-    return text.write(directory / "other_head.py")
-
-
 @pytest.fixture(scope="module")
 def observe(watched):
     """Trials 0 and 1 forked; 0 and 1 importing a study that has threads; 2 spawned; all three inline."""
@@ -146,17 +134,17 @@ def observe(watched):
 
     def run(isolation):
         if isolation not in known:
-            runs = watched.parent / isolation
+            file, runs, trials = watched, watched.parent / isolation, 3
             if isolation == "spawn":
                 shutil.copytree(run("fork").runs, runs)
-                known[isolation] = observed(watched, runs, "spawn", 3, WARM_SERVER)
             elif isolation == "importing":
-                importing = with_head(STARTS_THREADS, watched.parent)
-                known[isolation] = observed(importing, runs, "auto", 2, WARM_SERVER)
-            else:
-                trials = 2 if isolation == "fork" else 3
-                server = REAL_SERVER if isolation == "fork" else WARM_SERVER
-                known[isolation] = observed(watched, runs, isolation, trials, server)
+                text = replace(WATCHED, head=dedent(WATCHED.head) + STARTS_THREADS)
+                file, trials = text.write(watched.parent / "other_head.py"), 2
+            elif isolation == "fork":
+                trials = 2
+            how = "auto" if isolation == "importing" else isolation
+            server = REAL_SERVER if isolation == "fork" else WARM_SERVER
+            known[isolation] = observed(file, runs, how, trials, server)
         return known[isolation]
 
     return run
@@ -197,12 +185,9 @@ def test_no_trials_process_has_the_credentials_of_the_database_or_the_cluster(ob
     """Neither in the environment as Python has it, nor in what the process was started with."""
 
     def let_in(how):
-        return {
-            variable.partition("=")[0]
-            for seen in observe(how).seen
-            for variable in seen["environment"]
-            if "SECRET" in variable or variable.startswith("SWEEPER_STORAGE")
-        }
+        variables = {variable for seen in observe(how).seen for variable in seen["environment"]}
+        opening = {v for v in variables if "SECRET" in v or v.startswith("SWEEPER_STORAGE")}
+        return {variable.partition("=")[0] for variable in opening}
 
     assert let_in(isolation) == set()
     assert let_in("inline") == {"SWEEPER_STORAGE", *CREDENTIALS}, "they were never there"
@@ -302,79 +287,53 @@ def test_a_script_whose_dataset_cannot_be_sent_is_imported_by_its_trials(tmp_pat
 # ------------------------------------------------------ trial processes driven by a fake worker
 
 
-def assignment(directory, number=0, **changes):
-    attempt = directory / f"trial-{number}"
-    attempt.mkdir(parents=True, exist_ok=True)
-    return assignment_in(attempt, **{"number": number, "epochs": 100_000, **changes})
-
-
 def hear(process, kind):
     """Answer what the trial asks until it says something of ``kind``."""
-    for _ in range(10_000):
+    message = None
+    while not isinstance(message, kind):
         message = process.channel.receive(60)
+        assert message is not None, "the trial says nothing"
         if isinstance(message, Suggest):
             process.channel.send(Answered(0.01))
-        if isinstance(message, kind | Failed):
-            return message
-        assert message is not None, "the trial says nothing"
-    pytest.fail(f"no {kind.__name__} came")
+    return message
 
 
-def ends(process):
-    """Whether the pipe comes to its end, after what was sent before."""
-    try:
-        while process.channel.receive(30) is not None:
-            continue
-    except (EOFError, OSError):
-        return True
-    return False
-
-
-@pytest.fixture(scope="module", params=["fork", pytest.param("spawn", marks=pytest.mark.whole)])
-def launcher(request, watched):
-    if request.param == "spawn":
-        spawning = WarmServer(target_source(str(watched)))
-        spawning.choose_isolation(None, "spawn")
-        yield spawning
-        spawning.close()
-        return
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(server_process, "_SERVER", WARM_SERVER)
-        server = WarmServer(target_source(str(watched)))
-    server.loaded()
-    yield server
-    server.close()
-
-
+@pytest.mark.usefixtures("forking")
 def test_of_two_trial_processes_one_is_killed_and_the_other_stops_with_a_checkpoint(
-    launcher, tmp_path
+    watched, tmp_path
 ):
-    one = launcher.launch(assignment(tmp_path, 0))
-    other = launcher.launch(assignment(tmp_path, 1, devices="5"))
-    assert isinstance(hear(one, Started), Started)
-    assert isinstance(hear(other, Started), Started)
+    launcher = WarmServer(target_source(str(watched)))
+    launcher.loaded()
+    trials = []
+    for number, name in enumerate(("one", "other")):
+        (tmp_path / name).mkdir()
+        given = assignment_in(tmp_path / name, number=number, epochs=10**5, devices="5")
+        trials.append(launcher.launch(given))
+    one, other = trials
+    hear(one, Started)
+    hear(other, Started)
     assert one.wait(0) is None
     one.kill()
     death = one.wait(30)
     assert death == ExitStatus(-signal.SIGKILL)
     assert death.killed
-    assert ends(one), "the other trial holds the pipe open"
+    with pytest.raises((EOFError, OSError)):  # or the other trial holds the pipe open
+        list(iter(lambda: one.channel.receive(30), None))
     other.channel.send(Stop())
     stopped = hear(other, StoppedHere)
-    assert isinstance(stopped, StoppedHere), "it received that it was to stop"
     assert other.wait(30) == ExitStatus(0)
-    [seen] = [json.loads(p.read_text()) for p in (tmp_path / "trial-1").rglob("seen.json")]
+    [seen] = [json.loads(p.read_text()) for p in (tmp_path / "other").rglob("seen.json")]
     assert (seen["devices"], seen["pid"]) == ("5", other.pid)
-    names = [p.name for p in (tmp_path / "trial-1").rglob("step-*") if p.is_dir()]
-    assert f"step-{stopped.step:09d}" in names
+    assert (tmp_path / "other" / "checkpoints" / f"step-{stopped.step:09d}").is_dir()
     one.channel.close()
     other.channel.close()
+    launcher.close()
 
 
-# What a trial does about its pipe is the same code however its process was made.
-@pytest.mark.parametrize("launcher", ["fork"], indirect=True)
-def test_a_trial_process_whose_pipe_closes_ends_itself(launcher, tmp_path):
-    process = launcher.launch(assignment(tmp_path))
-    hear(process, Started)
-    process.channel.close()
-    assert process.wait(30) == ExitStatus(EXIT_WORKER_GONE)
+def test_a_server_that_is_not_used_ends_with_the_block_and_inline_trials_need_none():
+    with begin_server("auto") as begun:
+        process = psutil.Process(begun.pid)
+        assert process.is_running()
+    assert not process.is_running()
+    with begin_server("inline") as begun:
+        assert begun is None

@@ -1,31 +1,14 @@
-"""Work side by side: a signal is taken while it runs, whichever thread the system hands it to."""
+"""Slots side by side: what ends one ends all at a checkpoint, and a signal is taken meanwhile."""
 
 import signal
 import sys
 import threading
 import time
-from types import SimpleNamespace
 
 import pytest
-from scripted_trials import scripted_sweep, train_until_stopped
+from scripted_trials import finish, scripted_sweep, train_until_stopped
 
 from sweeper.records.events import AttemptStarted, EpochFinished
-from sweeper.records.results import EpochRecord
-from sweeper.run.protocol.messages import EpochsEnded, Started, StoppedHere
-from sweeper.run.serving import run_slots
-from sweeper.run.worker.slot import serve_slot
-from sweeper.support.calling import run_side_by_side
-
-LIMIT = 20.0
-
-
-@pytest.fixture
-def handled():
-    """Set once this process has handled SIGUSR1, which Python does in the main thread."""
-    event = threading.Event()
-    before = signal.signal(signal.SIGUSR1, lambda *_: event.set())
-    yield event
-    signal.signal(signal.SIGUSR1, before)
 
 
 def main_thread_waits():
@@ -39,63 +22,33 @@ def main_thread_waits():
     return waits and "start" not in names
 
 
-def of_slots(work):
-    run_slots(work, 2, threading.Event())
+def test_a_signal_that_another_thread_gets_is_handled_while_the_trials_go_on(tmp_path):
+    """Python handles it in the main thread, whichever thread the system hands it to."""
+    in_time, both, handled = [], threading.Barrier(2), threading.Event()
 
-
-def of_trials(work):
-    run_side_by_side([work, work], 2, threading.Event())
-
-
-@pytest.mark.parametrize("run", [of_slots, of_trials])
-def test_a_signal_that_another_thread_gets_is_handled_while_the_work_goes_on(run, handled):
-    in_time = []
-    both = threading.Barrier(2)
-
-    def work():
-        both.wait(LIMIT)
+    def train(trial):
+        both.wait(20)
         while not main_thread_waits():
             time.sleep(0.01)
         signal.pthread_kill(threading.get_ident(), signal.SIGUSR1)
-        in_time.append(handled.wait(LIMIT))
+        in_time.append(handled.wait(20))
+        return finish(trial)
 
-    run(work)
+    before = signal.signal(signal.SIGUSR1, lambda *_: handled.set())
+    try:
+        with scripted_sweep(tmp_path, {None: train}, trials=2) as sweep:
+            sweep.serve(2)
+    finally:
+        signal.signal(signal.SIGUSR1, before)
     assert in_time == [True, True]
 
 
-def test_the_first_error_stops_the_others_and_is_raised():
-    stopping = threading.Event()
-
-    def fail():
-        message = "broken"
-        raise LookupError(message)
-
-    with pytest.raises(LookupError, match="broken"):
-        run_side_by_side([fail, lambda: stopping.wait(LIMIT)], 2, stopping)
-    assert stopping.is_set()
-
-
-def test_the_engine_returns_when_all_slots_have_though_one_raised_at_once():
-    ended = []
-    first = threading.Event()
-
-    def slot():
-        if not first.is_set():
-            first.set()
-            msg = "of one slot"
-            raise ValueError(msg)
-        time.sleep(0.2)
-        ended.append(threading.current_thread().name)
-
-    with pytest.raises(ValueError, match="of one slot"):
-        run_slots(slot, 3, threading.Event())
-    assert len(ended) == 2, "the engine returned while slots were running"
-
-
-def test_a_single_slot_runs_in_the_callers_thread_where_a_debugger_is():
-    ran = []
-    run_slots(lambda: ran.append(threading.current_thread()), 1, threading.Event())
-    assert ran == [threading.current_thread()]
+def test_a_single_slot_runs_in_the_callers_thread_where_a_debugger_is(tmp_path):
+    threads = set()
+    with scripted_sweep(tmp_path, {}) as sweep:
+        sweep.context.listener = lambda _event: threads.add(threading.current_thread())
+        sweep.serve()
+    assert threads == {threading.current_thread()}
 
 
 @pytest.mark.parametrize("kind", [AttemptStarted, EpochFinished])
@@ -105,13 +58,12 @@ def test_a_listener_that_fails_ends_the_run_with_every_trial_at_a_checkpoint(tmp
     killed = []
 
     def train(trial):
-        trial.say(Started(0, 0, 1))
+        trial.begin()
         both.wait()
-        trial.say(EpochsEnded((EpochRecord(0, {"loss": 1.0}),), step=3, seconds=1.0))
+        trial.end_epoch(0, step=3, loss=1.0)
         trial.wait_for_stop()
         killed.append(trial.killed.is_set())
-        trial.say(StoppedHere(step=5))
-        return 0
+        return trial.stop_here(5)
 
     def hear(event):
         if isinstance(event, kind) and event.trial == 0:
@@ -122,9 +74,9 @@ def test_a_listener_that_fails_ends_the_run_with_every_trial_at_a_checkpoint(tmp
     script = train if kind is EpochFinished else train_until_stopped
     with scripted_sweep(tmp_path, {None: script}, trials=2) as sweep:
         sweep.context.listener = hear
-        run_slots(lambda: serve_slot(sweep.context), 2, sweep.context.stopping)
+        sweep.serve(2)
         attempts = [a for trial in sweep.trials for a in trial.attempts]
-    assert isinstance(sweep.context.error, BrokenPipeError)
+    assert isinstance(sweep.error, BrokenPipeError)
     assert len(events) == 1, "who has raised is told nothing more"
     assert {(a.outcome, a.end_step) for a in attempts} == {("interrupted", 5)}, attempts
     if kind is EpochFinished:
@@ -132,22 +84,28 @@ def test_a_listener_that_fails_ends_the_run_with_every_trial_at_a_checkpoint(tmp
         assert killed == [False, False]
 
 
-def test_a_slots_own_error_stops_the_others_at_a_checkpoint(tmp_path):
-    with scripted_sweep(tmp_path, {None: train_until_stopped}, trials=2) as sweep:
+def test_a_slots_own_error_stops_the_others_at_a_checkpoint_before_it_is_raised(tmp_path):
+    started = threading.Event()
+
+    def train(trial):
+        trial.begin()
+        started.set()
+        trial.wait_for_stop()
+        time.sleep(0.2)
+        return trial.stop_here(5)
+
+    with scripted_sweep(tmp_path, {None: train}, trials=2) as sweep:
         launch = sweep.launcher.launch
-        started = threading.Event()
 
         def refuse(assignment):
             if assignment.number == 1:
                 assert started.wait(30)
                 msg = "a bug in a launcher"
                 raise RuntimeError(msg)
-            trial = launch(assignment)
-            started.set()
-            return trial
+            return launch(assignment)
 
-        sweep.context.runner = SimpleNamespace(isolation="spawn", launch=refuse)
+        sweep.launcher.launch = refuse
         with pytest.raises(RuntimeError, match="a bug in a launcher"):
-            run_slots(lambda: serve_slot(sweep.context), 2, sweep.context.stopping)
+            sweep.serve(2)
         assert sweep.outcomes(0) == ["interrupted"]
         assert sweep.trials[0].attempts[0].end_step == 5

@@ -1,103 +1,239 @@
-"""Signals to a run, a training and a trial; and requests to stop that come while a run begins."""
+"""Signals and errors while a run begins and while a trial runs, inline and in `fit`."""
 
+import contextlib
 import os
 import signal
+import sqlite3
 import sys
 import time
-from contextlib import contextmanager
-from types import SimpleNamespace
+from dataclasses import replace
 
+import keras
+import numpy as np
 import pytest
-from databases import opened_database
-from scripted_trials import definition, row_of
-from sweeps import python
-from test_environment_faults import last_words, loading
-from waiting import until
+from study_files import SHORT
+from sweeps import database_url, notices_of, python, sweep, sweep_inline
 
-from sweeper.api.fit import _stop_signals
+import sweeper
+from sweeper.db.database import Database
 from sweeper.db.repository import Repository
-from sweeper.errors import Interrupted
-from sweeper.run import prepared_study, signals
-from sweeper.run.options import RunRequest, WorkerOptions
-from sweeper.run.protocol.messages import Failed
-from sweeper.run.signals import early_termination, stop_signals
+from sweeper.errors import DatabaseUnavailableError, Interrupted
+from sweeper.records.events import AttemptStarted
 
 
-@contextmanager
-def handled(number, how):
-    before = signal.signal(number, how)
+def build_model(trial=None):
+    model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
+    model.compile("sgd", "mse", run_eagerly=True)
+    return model
+
+
+def load_data(trial=None):
+    x = np.ones((20, 1), "float32")
+    return sweeper.Data(train=(x, x), batch_size=2)
+
+
+class SignalsItself(keras.callbacks.Callback):
+    """Sends signals to its process at a step; None is a pause."""
+
+    def __init__(self, *signals, at=3):
+        super().__init__()
+        self.signals = signals
+        self.at = at
+
+    def on_train_batch_end(self, batch, logs=None):
+        if int(self.model.optimizer.iterations) == self.at:
+            for number in self.signals:
+                time.sleep(1.1 if number is None else 0)
+                if number is not None:
+                    os.kill(os.getpid(), number)
+            time.sleep(0.1)  # a run takes them in other threads
+
+
+def run(directory, *signals, at=3, model=build_model, listener=None, **given):
+    """Run a study inline whose trial gets signals at a step; return its trial."""
+    study = sweeper.Study(
+        name="inline",
+        model=model,
+        data=load_data,
+        callbacks=lambda trial: [SignalsItself(*signals, at=at)],
+        objective="loss",
+        trials=1,
+        threads=1,
+        **{"epochs": 2, "keep": sweeper.Keep(last=9), **given},
+    )
+    with contextlib.suppress(Interrupted):
+        study.run(isolation="inline", workers=1, runs_dir=directory, listener=listener or id)
+    return stored(directory)
+
+
+def stored(directory):
+    with Database.open(database_url(directory), create=False) as database:
+        return Repository(database).trial("inline", 0)
+
+
+@contextlib.contextmanager
+def hangup_is(how):
+    before = signal.signal(signal.SIGHUP, how)
     try:
         yield
     finally:
-        signal.signal(number, before)
+        signal.signal(signal.SIGHUP, before)
 
 
-def test_a_closed_terminal_stops_every_trial_at_a_checkpoint_however_often_it_says_so():
-    asked = []
+INT, TERM, HUP = signal.SIGINT, signal.SIGTERM, signal.SIGHUP
+
+
+@pytest.mark.parametrize(
+    ("signals", "killed"),
+    [
+        ((INT, INT), True),
+        ((HUP, HUP, HUP), False),  # a closed terminal and its shell both send it
+        ((HUP, TERM), True),
+        ((TERM, TERM), False),  # `timeout 60 sweeper run …` sends it to the process and its group
+        pytest.param((TERM, None, TERM), True, marks=pytest.mark.whole),
+    ],
+)
+def test_a_second_request_kills_and_the_same_one_sent_twice_does_not(tmp_path, signals, killed):
+    with hangup_is(lambda *_: pytest.fail("not handled")):
+        trial = run(tmp_path / "runs", *signals)
+        [attempt] = trial.attempts
+        assert (trial.state, attempt.outcome) == ("interrupted", "interrupted")
+        assert attempt.error == ("killed on request" if killed else None)
+        assert [each.step for each in trial.checkpoints] == ([] if killed else [3])
+
+        expected = KeyboardInterrupt if killed else Interrupted
+        message = "without a checkpoint" if killed else "stopped at step 3, with a checkpoint"
+        with pytest.raises(expected, match=message):
+            sweeper.fit(
+                *(build_model(), load_data()),
+                epochs=1,
+                checkpoints=tmp_path / "fit",
+                callbacks=[SignalsItself(*signals)],
+            )
+
+
+def test_under_nohup_a_closed_terminal_changes_nothing(tmp_path):
+    with hangup_is(signal.SIG_IGN):
+        assert run(tmp_path, HUP).state == "complete"
+
+
+def test_what_its_checkpoint_knows_is_told_again_by_a_trial_that_goes_on(tmp_path):
+    """The rows may have died with a worker."""
+    before = run(tmp_path, TERM, at=13)
+    assert [record.epoch for record in before.epochs] == [0]
+    with contextlib.closing(sqlite3.connect(tmp_path / "sweeper.db")) as database, database:
+        for table in ("epochs", "checkpoints"):
+            database.execute(f"DELETE FROM sweeper_{table}")
+    assert stored(tmp_path).epochs == ()
+    after = run(tmp_path, TERM, at=13)
+    assert after.attempts[1].start_step == 13
+    assert [record.epoch for record in after.epochs] == [0, 1]
+    assert before.checkpoints[-1] in after.checkpoints
+
+
+# What is raised beside an inline trial
+
+
+@pytest.mark.parametrize("late", [0, 4], ids=["at once", "after four answers that are late"])
+def test_a_second_interrupt_leaves_a_trial_to_be_resumed(tmp_path, monkeypatch, late):
+    finish, calls = Repository.finish, []
+
+    def answer_late(repository, *arguments, **named):
+        calls.append(arguments)
+        if len(calls) <= late:
+            error = DatabaseUnavailableError("no answer within 1 s")
+            error.passing = True
+            raise error
+        return finish(repository, *arguments, **named)
+
+    monkeypatch.setattr(Repository, "finish", answer_late)
+    [attempt] = run(tmp_path, INT, INT).attempts
+    assert (attempt.outcome, attempt.error) == ("interrupted", "killed on request")
+    assert len(calls) == late + 1
+
+
+def test_an_error_of_the_database_is_none_of_the_trials_whatever_its_code_catches(
+    tmp_path, monkeypatch
+):
+    def gone(*_arguments):
+        msg = "gone for good"
+        raise DatabaseUnavailableError(msg)
+
+    def careless(trial):
+        with contextlib.suppress(Exception):
+            trial.suggest_float("rate", 0, 1)
+        return build_model()
+
+    monkeypatch.setattr(Repository, "record_parameter", gone)
+    with pytest.raises(DatabaseUnavailableError, match="gone for good"):
+        run(tmp_path, model=careless)
+    assert [attempt.outcome for attempt in stored(tmp_path).attempts] == ["interrupted"]
+
+
+def test_a_listener_that_raises_leaves_a_trial_to_be_resumed(tmp_path):
+    def hear(event):
+        if isinstance(event, AttemptStarted):
+            raise BrokenPipeError(32, "Broken pipe")
+
+    with pytest.raises(BrokenPipeError):
+        run(tmp_path, listener=hear)
+    assert stored(tmp_path).state == "interrupted"
+
+
+def test_the_studys_time_limit_stops_it_as_a_signal_does(tmp_path):
+    events = []
+    trial = run(tmp_path, listener=events.append, epochs=10_000, study_time_limit=0.5)
+    assert (trial.state, trial.attempts[0].error) == ("interrupted", None)
+    assert any("time limit of 0.5 s is over" in text for text in notices_of(events))
+
+
+# While a run begins
+
+
+@pytest.mark.parametrize("number", [TERM, HUP])
+def test_a_signal_while_no_trial_runs_ends_the_run_as_interrupted(number, tmp_path):
+    text = replace(SHORT, head=f"os.kill(os.getpid(), {int(number)})")
     with (
-        handled(signal.SIGHUP, lambda *_: pytest.fail("not handled")),
-        stop_signals(asked.append, lambda _: None),
-    ):
-        for _ in range(3):
-            os.kill(os.getpid(), signal.SIGHUP)
-        assert until(lambda: asked == ["drain"], 5), asked
-        os.kill(os.getpid(), signal.SIGTERM)
-        assert until(lambda: asked == ["drain", "kill"], 5), asked
-
-
-def test_under_nohup_a_closed_terminal_changes_nothing():
-    asked = []
-    with handled(signal.SIGHUP, signal.SIG_IGN), stop_signals(asked.append, lambda _: None):
-        os.kill(os.getpid(), signal.SIGHUP)
-        time.sleep(0.1)
-        assert asked == []
-
-
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-def test_a_signal_while_no_trial_runs_ends_the_run_as_interrupted(number):
-    with (
-        handled(signal.SIGHUP, lambda *_: pytest.fail("not handled")),
+        hangup_is(lambda *_: pytest.fail("not handled")),
         pytest.raises(Interrupted, match=number.name),
-        early_termination(),
     ):
-        os.kill(os.getpid(), number)
+        sweep_inline(text, tmp_path)
 
 
-def test_a_second_interrupt_ends_a_training_at_once():
-    with _stop_signals() as stop:
-        os.kill(os.getpid(), signal.SIGINT)
-        assert stop.is_set()
-        with pytest.raises(KeyboardInterrupt, match="without a checkpoint"):
-            os.kill(os.getpid(), signal.SIGINT)
+ASKS = """
+if Path("asks").exists():
+    from sweeper.db.database import Database
+    from sweeper.db.repository import Repository
+
+    with Database.open("sqlite:///runs/sweeper.db", create=False) as database:
+        Repository(database).request_stop("small", "drain")
+"""
 
 
-def test_a_sigterm_that_is_sent_to_the_process_and_to_its_group_is_one_request(monkeypatch):
-    """As ``timeout 60 sweeper run …`` sends it."""
-    now, asked = [10.0], []
-    monkeypatch.setattr(signals, "time", SimpleNamespace(monotonic=lambda: now[0]))
-    monkeypatch.setattr(signals, "_apart", lambda act: act())
-    with stop_signals(asked.append, lambda _: None):
-        for now[0], expected in ((10.0, ["drain"]), (10.01, ["drain"]), (12.0, ["drain", "kill"])):
-            os.kill(os.getpid(), signal.SIGTERM)
-            assert asked == expected
-    with _stop_signals() as stop:
-        for now[0] in (20.0, 20.01):
-            os.kill(os.getpid(), signal.SIGTERM)
-            assert stop.is_set()
-        now[0] = 22.0
-        with pytest.raises(KeyboardInterrupt, match="without a checkpoint"):
-            os.kill(os.getpid(), signal.SIGTERM)
+@pytest.mark.parametrize("by_name", [True, False])
+def test_a_study_that_is_stopped_while_it_is_imported_stays_stopped(
+    tmp_path, monkeypatch, *, by_name
+):
+    monkeypatch.chdir(tmp_path)
+    text = replace(SHORT, head=ASKS, arguments=SHORT.arguments.replace("epochs=2", "epochs=1"))
 
+    def run(trials):
+        sys.modules.pop(f"asks_{by_name}", None)
+        file = text.write(tmp_path / f"asks_{by_name}.py")
+        file = None if by_name and trials > 1 else file
+        options = {"trials": trials, "workers": 1, "isolation": "inline"}
+        return sweep(file, tmp_path / "runs", study=None if file else "small", **options)
 
-@pytest.mark.whole
-def test_a_trials_process_stops_on_sighup_as_on_sigterm(tmp_path):
-    code = loading("""
-        os.kill(os.getpid(), signal.SIGHUP)
-        raise ValueError("it lives on")
-    """)
-    said, exit_code = last_words(code, tmp_path)
-    assert isinstance(said, Failed), f"it ended with {exit_code}"
-    assert said.error == "ValueError: it lives on"
+    run(1)
+    with Database.open(database_url(tmp_path / "runs"), create=False) as database:
+        repository = Repository(database)
+        repository.request_stop("small", "drain")
+        assert len(run(2).trials) == 2, "what was asked before the run began is over with it"
+        (tmp_path / "asks").touch()
+        with pytest.raises(Interrupted):
+            run(3)
+        assert repository.stop_requested("small") == "drain"
+        assert len(repository.trials("small")) == 2
 
 
 LATE = """
@@ -121,72 +257,3 @@ def test_a_late_sigterm_ends_the_command_with_a_code_of_its_own(tmp_path, when, 
     ended = python("-c", LATE, when, cwd=tmp_path)
     assert ended.code == code, ended.err
     assert "Traceback" not in ended.err
-
-
-# ---------------------------------------------------------------- requests while a run begins
-
-
-@pytest.fixture
-def repository(tmp_path):
-    with opened_database(tmp_path / "runs.db") as database:
-        yield Repository(database)
-
-
-def test_only_what_was_asked_before_a_run_began_is_over_with_it(repository):
-    for name in ("this", "other"):
-        repository.create_or_open(row_of(definition().settings(), name=name))
-        repository.request_stop(name, "drain")
-    began = repository.now()
-    repository.clear_stop("this", began)
-    assert repository.stop_requested("this") is None
-    time.sleep(0.002)  # the clock of SQLite counts milliseconds
-    repository.request_stop("this", "drain")
-    repository.clear_stop("this", began)
-    assert repository.stop_requested("this") == "drain", "it was asked while the study was imported"
-    assert repository.stop_requested("other") == "drain", "it is not started"
-
-
-STUDY = """
-import sweeper
-from pathlib import Path
-from sweeper.db.database import Database
-from sweeper.db.repository import Repository
-
-if Path({marker!r}).exists():
-    with Database.open({url!r}, create=False) as database:
-        Repository(database).request_stop("this", "drain")
-
-def never(trial):
-    raise AssertionError
-
-study = sweeper.Study(name="this", model=never, data=never, epochs=1, trials=1, objective="loss",
-                      sampler="random", threads=1)
-"""
-
-
-@pytest.mark.parametrize("asks", [True, False])
-@pytest.mark.parametrize("by_name", [True, False])
-def test_a_study_that_is_stopped_while_it_is_imported_stays_stopped(
-    repository, tmp_path, *, asks, by_name
-):
-    url = repository.database.url_from_anywhere
-    file = tmp_path / f"study_{asks}_{by_name}.py"
-    marker = tmp_path / "asks"
-    file.write_text(STUDY.format(marker=str(marker), url=url))
-
-    def prepare():
-        sys.modules.pop(file.stem, None)
-        options = WorkerOptions(1, url, tmp_path, isolation="inline")
-        if by_name and repository.study_names():
-            request = RunRequest(options, lambda _: None, study="this")
-        else:
-            request = RunRequest(options, lambda _: None, source=str(file))
-        with prepared_study.prepare(request):
-            pass
-
-    prepare()
-    repository.request_stop("this", "drain")
-    if asks:
-        marker.touch()
-    prepare()
-    assert repository.stop_requested("this") == ("drain" if asks else None)

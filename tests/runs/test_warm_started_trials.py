@@ -33,37 +33,24 @@ def study(directory, warm_start, *, dies=False, trials=2):
     return text.write(directory / "small.py")
 
 
-@pytest.fixture(scope="module")
-def ran(tmp_path_factory):
-    """Where `undisturbed` ran: ``warm`` has a study that begins from ``base.weights.h5``."""
-    return tmp_path_factory.mktemp("undisturbed")
-
-
-@pytest.fixture(scope="module")
-def undisturbed(ran):
-    """The digests of the first trial with the file, and of the first two without."""
-    base = base_weights(ran / "base.weights.h5")
-    digests = {}
-    for how, given, trials in (("warm", f"WarmStart({str(base)!r})", 1), ("cold", "None", 2)):
-        file = study(ran / how, given, trials=trials)
-        swept = sweep(file, ran / how, workers=1, isolation="inline")
-        digests[how] = [t.digest for t in swept.trials]
-    return digests
+def run_inline(directory, warm_start, **given):
+    file = study(directory, warm_start, **given)
+    return sweep(file, directory, workers=1, isolation="inline").trials
 
 
 @pytest.mark.whole
-def test_a_warm_started_trial_that_is_killed_and_resumed_ends_alike_and_verifies(
-    undisturbed, tmp_path, capsys
-):
-    given, kinds = "lambda trial: None if trial.number else {path!r}", ["warm", "cold"]
+def test_a_warm_started_trial_that_is_killed_and_resumed_ends_alike_and_verifies(tmp_path, capsys):
     base = base_weights(tmp_path / "base.weights.h5")
-    dying = study(tmp_path / "b", given.format(path=str(base)), dies=True, trials=len(kinds))
+    named = f"WarmStart({str(base)!r})"
+    [warm] = run_inline(tmp_path / "warm", named, trials=1)
+    cold = run_inline(tmp_path / "cold", "None")
+    assert warm.digest != cold[0].digest
+
+    given = f"lambda trial: None if trial.number else {str(base)!r}"
     runs = tmp_path / "b/runs"
-    killed = sweep(dying, runs)
-    assert [len(t.attempts) for t in killed.trials] == [2] * len(kinds)
-    expected = [undisturbed[kind][number] for number, kind in enumerate(kinds)]
-    assert [t.digest for t in killed.trials] == expected
-    assert undisturbed["warm"][0] != undisturbed["cold"][0]
+    killed = sweep(study(tmp_path / "b", given, dies=True), runs)
+    assert [len(t.attempts) for t in killed.trials] == [2, 2]
+    assert [t.digest for t in killed.trials] == [warm.digest, cold[1].digest]
     report = killed.trials[0].warm_start
     assert (report["path"], report["kind"], report["of"]) == (str(base), "Keras weights", 2)
     said = [text for text in killed.notices if "begins from" in text]
@@ -82,19 +69,13 @@ def test_a_warm_started_trial_that_is_killed_and_resumed_ends_alike_and_verifies
     assert again == 4, err
     assert "the file of its warm start has changed" in out + err
 
-
-@pytest.mark.whole
-@pytest.mark.usefixtures("undisturbed")
-def test_a_study_is_another_one_once_the_file_that_it_names_is(ran, capsys):
-    """The control is above: as long as the file is the same, the trial verifies."""
-    words = ["verify", "small", "--trial", "0", "--runs-dir", str(ran / "warm")]
-    base_weights(ran / "base.weights.h5", seed=2)
-    assert main(words) == 1
+    # A study that names the file is another one once the file is.
+    assert main(["verify", "small", "--trial", "0", "--runs-dir", str(tmp_path / "warm")]) == 1
     err = capsys.readouterr().err
     assert "the definition of study" in err
     assert "warm_start" in err
     with pytest.raises(DefinitionChangedError, match="warm_start"):
-        sweep(ran / "warm/small.py", ran / "warm", trials=3)
+        sweep(tmp_path / "warm/small.py", tmp_path / "warm", trials=3)
 
 
 def test_a_study_whose_file_is_missing_or_does_not_fit_says_so(tmp_path):
@@ -104,9 +85,7 @@ def test_a_study_whose_file_is_missing_or_does_not_fit_says_so(tmp_path):
     keras.Sequential([keras.Input((16,)), keras.layers.Dense(2)]).save_weights(
         base := tmp_path / "base.weights.h5"
     )
-    given = f"WarmStart({str(base)!r})"
-    unfit = sweep(study(tmp_path / "b", given), tmp_path / "b/runs", workers=1, isolation="inline")
-    assert {t.state for t in unfit.trials} == {"failed"}
-    assert "sequential/dense/kernel is float32[16, 1], and float32[16, 2] in it" in str(
-        unfit.trials[0].error
-    )
+    unfit = run_inline(tmp_path / "b", f"WarmStart({str(base)!r})")
+    assert {t.state for t in unfit} == {"failed"}
+    message = "sequential/dense/kernel is float32[16, 1], and float32[16, 2] in it"
+    assert message in str(unfit[0].error)

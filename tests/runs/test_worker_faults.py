@@ -10,14 +10,13 @@ from dataclasses import replace
 
 import pytest
 from databases import postgresql_database
-from fake_workers import FakeWorker, WorkerOptions, create, faults_of, settings_of
-from sweeps import results_of
+from fake_workers import FakeWorker, faults_of, new_study, undisturbed_results
 from waiting import live, until
 
 from sweeper.db.database import Database
 from sweeper.db.repository import Repository
 
-TRIALS, EPOCHS = 6, 5
+TRIALS = {"trials": 6, "epochs": 5}
 SHORT = 0.8
 """A lease's seconds where a worker is to lose one."""
 
@@ -35,21 +34,15 @@ def repository(server):
 
 
 @pytest.fixture(scope="module")
-def undisturbed(server, repository, tmp_path_factory):
-    """The results of the same study where nothing befalls its worker."""
-    create(repository, settings_of("undisturbed", trials=TRIALS, epochs=EPOCHS))
-    runs = str(tmp_path_factory.mktemp("undisturbed"))
-    with FakeWorker(WorkerOptions(server.url, runs, "undisturbed", slots=TRIALS)) as worker:
-        assert worker.end() == 0
-    return results_of(repository.trials("undisturbed"))
+def undisturbed(repository, tmp_path_factory):
+    return undisturbed_results(repository, tmp_path_factory.mktemp("undisturbed"), **TRIALS)
 
 
 @pytest.fixture
-def options(server, repository, tmp_path, request):
+def options(repository, tmp_path, request):
     """A worker for a study of this test's own."""
     study = re.sub(r"\W+", "-", request.node.name)[:80]
-    create(repository, settings_of(study, trials=TRIALS, epochs=EPOCHS))
-    return WorkerOptions(server.url, str(tmp_path), study, slots=2)
+    return replace(new_study(repository, tmp_path, study, **TRIALS), slots=2)
 
 
 def test_all_processes_of_a_host_killed_and_its_lease_waited_for(repository, options, undisturbed):
@@ -90,20 +83,6 @@ def test_a_worker_stopped_past_its_lease_ends_its_trial_and_goes_on_with_others(
     assert len(going_on) > 1
 
 
-@pytest.mark.whole
-def test_ended_connections_cost_no_result(server, repository, options, undisturbed):
-    chance, ended = random.Random(5), 0
-    options = replace(options, pace=0.1)
-    with FakeWorker(options) as one, FakeWorker(options) as two:
-        one.wait_for("TrainingStarted")
-        while repository.status(options.study).complete < TRIALS:
-            time.sleep(chance.uniform(0.05, 0.3))
-            ended += server.end_connections()
-        assert (one.end(), two.end()) == (0, 0)
-    assert faults_of(repository.trials(options.study), undisturbed) == []
-    assert ended > 5
-
-
 def test_a_server_away_for_too_long_has_trials_checkpoint_and_stop(
     server, repository, options, undisturbed
 ):
@@ -115,8 +94,7 @@ def test_a_server_away_for_too_long_has_trials_checkpoint_and_stop(
     assert repository.status(options.study).running == 0
     with FakeWorker(options) as again:
         assert again.end() == 0
-    trials = repository.trials(options.study)
-    assert faults_of(trials, undisturbed) == []
+    assert faults_of(repository.trials(options.study), undisturbed) == []
 
 
 def test_the_comparison_notices_each_fault(repository, undisturbed):
@@ -138,20 +116,17 @@ def test_the_comparison_notices_each_fault(repository, undisturbed):
 @pytest.mark.chaos
 def test_two_minutes_of_every_fault_at_once_costs_no_result(server, repository, tmp_path):
     """Three hosts, one of them killed, stopped or cut off every half second, at random."""
-    trials, epochs, chance = 120, 8, random.Random(3)
-    expected = settings_of("chaos-undisturbed", trials=trials, epochs=epochs)
-    create(repository, expected)
-    plain = WorkerOptions(server.url, str(tmp_path / "plain"), expected.name, slots=4)
-    with FakeWorker(plain) as worker:
-        assert worker.end() == 0
-    create(repository, settings_of("chaos", trials=trials, epochs=epochs))
-    disturbed = replace(plain, runs=str(tmp_path / "chaos"), study="chaos", slots=2, pace=0.2)
-    hosts = [replace(disturbed, lease_seconds=SHORT, host=f"host-{i}") for i in range(3)]
+    given, chance = {"trials": 120, "epochs": 8}, random.Random(3)
+    plain = tmp_path / "plain"
+    undisturbed = undisturbed_results(repository, plain, "chaos-undisturbed", **given)
+    disturbed = new_study(repository, tmp_path / "chaos", "chaos", **given)
+    disturbed = replace(disturbed, slots=2, pace=0.2, lease_seconds=SHORT)
+    hosts = [replace(disturbed, host=f"host-{i}") for i in range(3)]
     workers = [FakeWorker(host) for host in hosts]
     done = {"killed": 0, "stopped": 0, "ended": 0, "shut": 0}
     try:
         deadline = time.monotonic() + 120
-        while repository.status("chaos").complete < trials:
+        while repository.status("chaos").complete < given["trials"]:
             calm = time.monotonic() > deadline
             time.sleep(0.5)
             index = chance.randrange(3)
@@ -178,5 +153,4 @@ def test_two_minutes_of_every_fault_at_once_costs_no_result(server, repository, 
             with contextlib.suppress(ProcessLookupError):
                 os.kill(worker.pid, signal.SIGCONT)
             worker.__exit__()
-    ended = repository.trials("chaos")
-    assert faults_of(ended, results_of(repository.trials("chaos-undisturbed"))) == []
+    assert faults_of(repository.trials("chaos"), undisturbed) == []
