@@ -4,6 +4,7 @@ The faults sit behind `ObjectStore`, the one place through which a remote checkp
 on the network in front of a real server of the S3 protocol.
 """
 
+import errno
 import http.client
 import os
 import random
@@ -126,31 +127,24 @@ class KillingObjects(CountingObjects):
         self._moment = moment
 
     def before(self, name):
-        self._kill("before")
+        self._look("before")
 
     def after(self, name):
-        self._kill("after")
+        self._look("after")
 
-    def _kill(self, moment):
+    def end(self):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    def _look(self, moment):
         if len(self.names) == self._at and moment == self._moment:
-            os.kill(os.getpid(), signal.SIGKILL)
+            self.end()
 
 
-class ImpatientObjects(ObjectStore):
-    """S3 as a client sees it that tries nothing twice."""
+class FailingObjects(KillingObjects):
+    """Raises an error at the n-th operation instead."""
 
-    def __init__(self):
-        super().__init__("s3", patience=0.0)
-
-    def connect(self):
-        import fsspec
-
-        once = {"retries": {"mode": "standard", "total_max_attempts": 1}}
-        files = fsspec.filesystem(
-            "s3", use_listings_cache=False, skip_instance_cache=True, config_kwargs=once
-        )
-        files.retries = 1
-        return files
+    def end(self):
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
 
 
 class ManifestFirst(RemoteCheckpointStore):

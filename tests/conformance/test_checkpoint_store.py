@@ -11,7 +11,7 @@ from object_faults import BUCKET, set_s3_environment
 
 from sweeper.checkpoint import remote_objects
 from sweeper.checkpoint.format import Snapshot
-from sweeper.checkpoint.reading import load_checkpoint
+from sweeper.checkpoint.reading import load_checkpoint, load_newest
 from sweeper.checkpoint.remote_objects import ObjectStore
 from sweeper.checkpoint.remote_store import RemoteCheckpointStore
 from sweeper.checkpoint.store import CheckpointStore
@@ -49,6 +49,7 @@ def check_it_returns_what_it_was_given(store):
     loaded = load_checkpoint(done.path)
     assert loaded.digest == done.digest == expected
     assert (loaded.step, loaded.epoch, loaded.trained_seconds) == (3, 0, 1.5)
+    assert loaded.bytes == done.bytes > sum(tensor.nbytes for tensor in tensors.values())
     assert (loaded.state, loaded.metrics) == (taken.state, taken.metrics)
     for name, tensor in tensors.items():
         np.testing.assert_array_equal(loaded.tensors[name], tensor)
@@ -64,7 +65,10 @@ def check_it_keeps_both_of_a_step_taken_again(store):
     first, second = store.commit(snapshot(1, 1.0)), store.commit(snapshot(1, 2.0))
     assert store.list() == (first.path, second.path)
     assert load_checkpoint(first.path).tensors["w"][0, 0] == 1
-    assert load_checkpoint(second.path).tensors["w"][0, 0] == 2
+    assert load_newest([store.directory], pytest.fail).tensors["w"][0, 0] == 2
+    store.delete(first.path)
+    third = store.commit(snapshot(1, 3.0))
+    assert store.list() == (second.path, third.path)
 
 
 def check_it_deletes_what_it_is_asked_and_nothing_else(store):

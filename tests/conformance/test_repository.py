@@ -1,6 +1,5 @@
 """What every database must hold of a repository: the same promises on SQLite and PostgreSQL."""
 
-import fcntl
 import math
 import os
 import signal
@@ -20,7 +19,7 @@ from optuna_view import as_optuna_sees_it, optuna_storage
 from stored_study import ME, ROW, seed, take
 
 import sweeper.db as storage_package
-from sweeper.db import attempts, schema
+from sweeper.db import attempts
 from sweeper.db.attempts import Ending
 from sweeper.db.database import Database
 from sweeper.db.repository import Claim, LostAttempt, StudyRow, Waiting
@@ -35,23 +34,14 @@ from sweeper.errors import (
     UnknownStudyError,
 )
 from sweeper.records.lengths import Extension
-from sweeper.records.results import CheckpointRecord, EpochRecord, TrialRecord, leading
+from sweeper.records.results import CheckpointRecord, EpochRecord, leading
 from sweeper.spec.space import Categorical, FloatRange, IntRange
 
 ROOT = Path(storage_package.__file__).parents[2]
 KEY = "a" * 32
+MACHINE, BOOT, NAMESPACE = ME.boot_id.split("/")
 CHECKPOINT = CheckpointRecord(step=56, epoch=1, digest="ab" * 16, bytes=4096, path="a/step-56")
 BEGAN = datetime.fromisoformat("2026-01-02T03:04:05")
-
-
-def run_python(script, *arguments):
-    return subprocess.Popen(
-        [sys.executable, "-W", "error", "-c", script, *arguments],
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
 
 
 RACER = """
@@ -80,8 +70,7 @@ from sweeper.db.database import Database
 from sweeper.db.repository import Repository, WorkerIdentity
 
 repository = Repository(Database.open(sys.argv[1], create=False))
-claim = repository.claim("digits", WorkerIdentity.here(), lambda number: number)
-print(claim.token, flush=True)
+print(repository.claim("digits", WorkerIdentity.here(), int).token, flush=True)
 sys.stdin.readline()
 """
 
@@ -116,15 +105,8 @@ def test_interrupted_trials_are_claimed_first_and_the_lowest_of_them(digits):
     for claimed in (third, second):
         digits.finish(claimed.token, Ending("interrupted", end_step=5))
     again = take(digits)
-    assert again == Claim(
-        study="digits",
-        number=1,
-        attempt=2,
-        token=again.token,
-        seed=1001,
-        optuna_trial_id=second.optuna_trial_id,
-        params={"rate": 0.25},
-    )
+    assert (again.number, again.attempt, again.seed, again.params) == (1, 2, 1001, {"rate": 0.25})
+    assert again.optuna_trial_id == second.optuna_trial_id
     assert again.token > third.token
     assert [take(digits).number for _ in range(2)] == [2, 3]
     assert digits.status("digits").running == 4
@@ -249,9 +231,10 @@ def whoever_asks(connection, token):
 
 
 def test_the_attempt_of_a_killed_worker_is_released_at_once(url, digits):
-    owner = run_python(OWNER, url)
+    words = [sys.executable, "-W", "error", "-c", OWNER, url]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    owner = subprocess.Popen(words, env={**os.environ, "PYTHONPATH": str(ROOT)}, **pipes)
     try:
-        assert owner.stdout is not None
         token = int(owner.stdout.readline())
         assert digits.release_lost("digits") == ()
         assert digits.status("digits").running == 1
@@ -274,11 +257,14 @@ def test_the_attempt_of_a_killed_worker_is_released_at_once(url, digits):
     ("worker", "released"),
     [
         (ME, False),
-        (replace(ME, started=ME.started - 1), True),
-        (replace(ME, boot_id="m/b/n"), False),
+        (replace(ME, pid=2**22 + 1), True),
+        (replace(ME, started=ME.started - 0.01), True),
+        (replace(ME, boot_id=f"{MACHINE}/another-boot/{NAMESPACE}"), True),
+        (replace(ME, boot_id=f"{MACHINE}/{BOOT}/1"), False),
+        (replace(ME, boot_id=f"another-machine/{BOOT}/{NAMESPACE}"), False),
         (replace(ME, host="another-host", started=0.0), False),
     ],
-    ids=["alive", "process id used again", "another machine of this name", "another host"],
+    ids=["alive", "ended", "id used again", "rebooted", "namespace", "same name", "other host"],
 )
 def test_only_a_worker_known_to_be_gone_is_released(digits, worker, *, released):
     take(digits, worker=worker)
@@ -413,27 +399,6 @@ def test_a_change_whose_commit_was_not_answered_is_run_again_without_harm(
     assert sizes[0] == sizes[1]
 
 
-def test_a_database_is_created_by_one_process_at_a_time(database):
-    def is_free():
-        if database._engine.dialect.name == "postgresql":
-            query = sa.select(sa.func.pg_try_advisory_xact_lock(schema._CREATION_LOCK))
-            return bool(database.write(lambda c: c.scalar(query)))
-        directory = os.open(Path(str(database.url.database)).parent, os.O_RDONLY)
-        try:
-            fcntl.flock(directory, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
-        else:
-            return True
-        finally:
-            os.close(directory)
-
-    assert is_free()
-    with schema._alone(database._engine, database.url):
-        assert not is_free()
-    assert is_free()
-
-
 # Optuna's tools see exactly the study
 
 
@@ -479,6 +444,31 @@ def test_optuna_shows_exactly_the_trials_that_sweeper_ran(repository, database):
         assert (trial.datetime_complete is not None) == trial.state.is_finished()
     for trial in trials[:4]:
         trial._validate()
+
+
+def test_an_ended_trial_has_its_attempts_digest_and_reason_and_no_sampler_reads_them(repository):
+    def ended(*endings):
+        for ending in endings:
+            claim = take(repository)
+            repository.record_process(claim.token, 1, "fork", 0)
+            repository.finish(claim.token, ending)
+
+    repository.create_or_open(TWO)
+    complete = Ending("complete", 30, 0.5, "d" * 32, further_values=(1.0,))
+    failed = Ending("failed", 5, error="Traceback\n  x\nValueError: no such layer\n")
+    ended(Ending("crashed", 10, error="killed"), complete, failed, failed)
+    repository.retry("digits", 2)
+    ended(complete)
+    with as_optuna_sees_it(repository.database) as study:
+        assert study.metric_names == ["val_accuracy", "val_loss"]
+        assert [trial.user_attrs for trial in study.get_trials()] == [
+            {"attempts": 2, "digest": "d" * 32},
+            {"attempts": 1, "failed because": "ValueError: no such layer"},
+            {"attempts": 2, "digest": "d" * 32},
+        ]
+    seen = repository.finished_before("digits", 4)[0]
+    assert (seen.value, seen.params, seen.intermediate) == (0.5, {}, {})
+    assert "d" * 32 not in repr(seen)
 
 
 def test_trials_that_a_tool_added_and_a_study_that_it_deleted_are_refused_by_name(digits, database):
@@ -568,13 +558,8 @@ def test_a_trial_is_read_whole_with_every_attempt_and_checkpoint(digits):
     digits.record_checkpoint(second.token, replace(CHECKPOINT, path="b/step-90", step=90))
     digits.finish(second.token, Ending("complete", end_step=90, value=0.5, digest="f" * 32))
     record = digits.trial("digits", 0)
-    assert isinstance(record, TrialRecord)
-    assert (record.state, record.value, record.seed, record.digest) == (
-        "complete",
-        0.5,
-        1000,
-        "f" * 32,
-    )
+    assert (record.state, record.value, record.seed) == ("complete", 0.5, 1000)
+    assert record.digest == "f" * 32
     assert [(a.number, a.outcome, a.pid, a.start_step, a.end_step) for a in record.attempts] == [
         (1, "interrupted", 4711, 0, 60),
         (2, "complete", 4712, 60, 90),
@@ -628,37 +613,18 @@ def test_the_status_counts_every_trial_once_and_names_the_best(repository, direc
     repository.finish(tokens[4], Ending("failed"))
     repository.finish(tokens[5], Ending("interrupted"))
     status = repository.status("digits")
-    assert status.to_json() == {
-        "study": "digits",
-        "objective": "val_accuracy",
-        "direction": direction,
-        "target": 9,
-        "complete": 3,
-        "running": 1,
-        "interrupted": 1,
-        "paused": 0,
-        "pruned": 1,
-        "failed": 1,
-        "waiting": 2,
-        "best": {"number": best, "value": [0.1, 0.9][best], "params": {}},
-        "audited": {"intervals": 0, "alike": 0},
-        "trials": [
-            {"number": n, "state": state, "params": {}, "value": value, "epoch": 0, "epochs": 3}
-            for n, (state, value) in enumerate(
-                [
-                    ("complete", 0.1),
-                    ("complete", 0.9),
-                    ("complete", 0.9),
-                    ("pruned", 99.0),
-                    ("failed", None),
-                    ("interrupted", None),
-                    ("running", None),
-                ]
-            )
-        ],
-        "configurations": [],
-        "confirmed": [],
-    }
+    counts = (status.complete, status.running, status.interrupted, status.pruned, status.failed)
+    assert (counts, status.paused, status.waiting) == ((3, 1, 1, 1, 1), 0, 2)
+    assert (status.best.number, status.best.value) == (best, [0.1, 0.9][best])
+    assert [(trial.state, trial.value) for trial in status.trials] == [
+        ("complete", 0.1),
+        ("complete", 0.9),
+        ("complete", 0.9),
+        ("pruned", 99.0),
+        ("failed", None),
+        ("interrupted", None),
+        ("running", None),
+    ]
     assert repository.statuses() == (status,)
     leaders = leading(status, 2)
     assert leaders[0].number == status.best.number
@@ -736,15 +702,7 @@ def test_a_study_of_two_objectives_is_one_to_optuna_and_its_front_is_optunas(rep
     status = repository.status("digits")
     assert status.best is None
     assert [t.number for t in status.pareto] == front == [0, 1, 3, 5]
-    assert status.pareto[1].to_json() == {
-        "number": 1,
-        "values": {ROW.objective: 0.9, "val_loss": 3.0},
-        "params": {"rate": 0.9},
-    }
-    assert status.to_json()["objectives"] == [
-        {"name": ROW.objective, "direction": "maximize"},
-        {"name": "val_loss", "direction": "minimize"},
-    ]
+    assert status.pareto[1].params == {"rate": 0.9}
     trial = repository.trial("digits", 0)
     assert (trial.value, trial.values) == (0.5, {ROW.objective: 0.5, "val_loss": 1.0})
     assert repository.trial("digits", 6).values is None
@@ -933,17 +891,7 @@ def test_verdicts_are_added_and_the_latest_is_shown(digits):
     assert (first.mode, first.verdict, first.epoch) == ("replay", "holds", None)
     assert (second.epoch, second.step, second.variable) == (2, 9, "kernel")
     assert first.checked_at <= second.checked_at
-    shown = digits.trials("digits")[0]
-    assert shown.verification == second
-    assert shown.to_json()["verification"] == {
-        "checked_at": second.checked_at.isoformat(),
-        "mode": "interrupt",
-        "verdict": "differs",
-        "epoch": 2,
-        "step": 9,
-        "variable": "kernel",
-        "message": "no",
-    }
+    assert digits.trials("digits")[0].verification == second
     with pytest.raises(UnknownStudyError, match="no trial 7"):
         digits.record_verdict("digits", 7, holds)
 

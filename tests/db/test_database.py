@@ -12,13 +12,15 @@ from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from databases import place_database, postgresql_database
+from optuna.storages._rdb import models
 
 from sweeper.db import database as database_module
-from sweeper.db import schema
+from sweeper.db import optuna_rows, schema
 from sweeper.db.database import Database
 from sweeper.db.faults import is_passing, parse_url, unavailable
 from sweeper.db.tables import Base
 from sweeper.errors import DatabaseUnavailableError, DatabaseVersionError
+from sweeper.run.options import HostSpec, RunRequest, WorkerOptions
 
 PACKAGE = Path(schema.__file__).parent
 
@@ -66,22 +68,6 @@ def test_creating_makes_the_directory_the_declared_tables_and_a_file_in_wal_mode
     assert path.is_file()
     names = {p.name.removeprefix("sweeper.db") for p in path.parent.iterdir()}
     assert names <= {"", "-wal", "-shm"}
-
-
-CREATING = """
-assert not os.path.exists(words[1])
-ready()
-Database.open(words[0], create=True).close()
-said = ""
-"""
-
-
-@pytest.mark.whole
-def test_several_processes_that_create_one_database_at_once_all_succeed(path, url, processes):
-    processes.run([(CREATING, url, path)] * 3, 60)
-    with Database.open(url, create=False) as database:
-        assert one(database, "SELECT count(*) FROM sweeper_alembic_version") == 1
-        assert one(database, "SELECT count(*) FROM alembic_version") == 1
 
 
 @pytest.mark.parametrize("cut_off", ["before Optuna's tables", "before ours"])
@@ -204,6 +190,13 @@ def test_reading_creates_nothing_and_no_database_is_where_a_directory_is(path, u
         Database.open(f"sqlite:///{tmp_path}/file/sweeper.db", create=True)
 
 
+def test_no_record_of_a_run_has_its_database_in_its_text():
+    options = WorkerOptions(1, "postgresql://me:SECRET@h/d", Path("runs"))
+    for record in (options, HostSpec("s", options), RunRequest(options, print)):
+        assert "SECRET" not in repr(record)
+        assert "runs" in repr(record)
+
+
 def test_the_url_of_a_hosting_service_is_that_of_a_server():
     for scheme in ("postgres", "postgresql", "postgresql+psycopg"):
         assert parse_url(f"{scheme}://me@host/sweeps").drivername == "postgresql+psycopg"
@@ -246,35 +239,14 @@ def test_only_passing_faults_are_retried(url):
 
 
 @pytest.mark.parametrize(
-    ("state", "passing"),
-    [
-        ("40001", True),
-        ("40P01", True),
-        ("08006", True),
-        ("57P01", True),
-        ("57P03", True),
-        ("53300", True),
-        ("53100", False),
-        ("28P01", False),
-    ],
-)
-def test_postgresqls_passing_faults_are_known_by_their_states(state, *, passing):
-    class FaultError(Exception):
-        sqlstate = state
-
-    assert is_passing(sa.exc.OperationalError("select", {}, FaultError())) is passing
-
-
-@pytest.mark.parametrize(
     ("said", "passing"),
     [
+        *((state, True) for state in ("40001", "40P01", "08006", "57P01", "57P03", "53300")),
+        *((state, False) for state in ("53100", "28P01")),
         ("server closed the connection unexpectedly", True),
         ("connection to server at 10.0.0.1, port 5432 failed: Connection refused", True),
         ("could not receive data from server: Connection reset by peer", True),
-        (
-            "failed to resolve host 'db.example': [Errno -3] Temporary failure in name resolution",
-            True,
-        ),
+        ("failed to resolve host 'db.example': [Errno -3] Temporary failure in name resol", True),
         ("FATAL:  the database system is starting up", True),
         ("FATAL:  sorry, too many clients already", True),
         ('FATAL:  database "sweeps" is not currently accepting connections', True),
@@ -284,9 +256,12 @@ def test_postgresqls_passing_faults_are_known_by_their_states(state, *, passing)
         ("fe_sendauth: no password supplied", False),
     ],
 )
-def test_a_refused_connection_is_known_by_what_the_server_said(said, *, passing):
-    """psycopg gives such errors no state."""
-    error = sa.exc.OperationalError("connect", {}, Exception(said))
+def test_postgresqls_passing_faults_are_known_by_their_states_or_what_was_said(said, *, passing):
+    """psycopg gives the errors of a refused connection no state."""
+    original = Exception(said)
+    if len(said) == 5:
+        original.sqlstate = said
+    error = sa.exc.OperationalError("connect", {}, original)
     assert is_passing(error) is passing
     assert unavailable(sa.make_url("postgresql://h/d"), error).passing is passing
 
@@ -349,3 +324,41 @@ def test_what_a_failed_transaction_wrote_is_undone(url):
         assert (
             one(database, "SELECT version_num FROM sweeper_alembic_version") == schema.REVISIONS[-1]
         )
+
+
+# The columns of Optuna's tables that sweeper reads and writes without importing Optuna
+
+OURS = optuna_rows._metadata.tables
+
+
+def different_columns(table):
+    """What a table of ours has otherwise than Optuna's of the same name."""
+    theirs = models.BaseModel.metadata.tables[table.name]
+    found = []
+    for column in table.c:
+        other = theirs.c.get(column.name)
+        if other is None or column.primary_key != other.primary_key:
+            found.append(column.name)
+        elif isinstance(column.type, sa.Enum) or isinstance(other.type, sa.Enum):
+            kinds = [(kind.name, sorted(kind.enums)) for kind in (column.type, other.type)]
+            found += [column.name] * (kinds[0] != kinds[1])
+        elif column.type._type_affinity is not other.type._type_affinity:
+            found.append(column.name)
+    return found
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_each_column_is_optunas(name):
+    assert different_columns(OURS[name]) == []
+
+
+def test_a_column_that_optuna_changes_is_found():
+    changed = sa.Table(
+        "trials",
+        sa.MetaData(),
+        sa.Column("trial_id", sa.Integer),
+        sa.Column("number", sa.Text),
+        sa.Column("state", sa.Enum("RUNNING", name="trialstate")),
+        sa.Column("place", sa.Integer),
+    )
+    assert different_columns(changed) == ["trial_id", "number", "state", "place"]
