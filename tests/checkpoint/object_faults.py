@@ -14,7 +14,7 @@ import subprocess
 import sys
 import threading
 import urllib.request
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import urlsplit
 
@@ -163,7 +163,6 @@ class FailingNetwork:
     """Forwards HTTP to a server; a request in ten fails, in one of four ways."""
 
     def __init__(self, target, seed, share=0.1):
-        self.requests = 0
         self.failures = 0
         numbers = random.Random(seed)
         lock = threading.Lock()
@@ -175,33 +174,30 @@ class FailingNetwork:
 
             def forward(self):
                 with lock:
-                    network.requests += 1
                     failing = numbers.random() < share
                     how = numbers.choice(["cut", "error", "unanswered", "half"])
                     network.failures += failing
+                how = how if failing else "whole"
                 body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-                if failing and how == "cut":
-                    self.cut()
-                    return
-                if failing and how == "error":
+                if how == "error":
                     self.answer(500, [], b"<Error><Code>InternalError</Code></Error>")
-                    return
-                server = http.client.HTTPConnection(address, timeout=30)
-                try:
-                    server.request(self.command, self.path, body, dict(self.headers))
-                    response = server.getresponse()
-                    content = response.read()
-                finally:
-                    server.close()
-                if failing and how == "unanswered":
-                    self.cut()
-                    return
-                whole = not (failing and how == "half")
-                self.answer(response.status, response.getheaders(), content, whole=whole)
+                elif how != "cut":
+                    with closing(http.client.HTTPConnection(address, timeout=30)) as server:
+                        server.request(self.command, self.path, body, dict(self.headers))
+                        response = server.getresponse()
+                        content = response.read()
+                    if how == "half":
+                        self.answer(response.status, response.getheaders(), content, 2)
+                    elif how == "whole":
+                        self.answer(response.status, response.getheaders(), content)
+                if how in ("cut", "unanswered", "half"):
+                    self.close_connection = True
+                    self.wfile.flush()
+                    self.connection.shutdown(socket.SHUT_RDWR)
 
             do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = forward  # noqa: N815
 
-            def answer(self, status, headers, body, *, whole=True):
+            def answer(self, status, headers, body, part=1):
                 self.send_response_only(status)
                 named = {name.lower() for name, _ in headers}
                 for name, value in headers:
@@ -211,14 +207,7 @@ class FailingNetwork:
                     self.send_header("Content-Length", str(len(body)))
                 self.end_headers()
                 if self.command != "HEAD":
-                    self.wfile.write(body if whole else body[: len(body) // 2])
-                if not whole:
-                    self.cut()
-
-            def cut(self):
-                self.close_connection = True
-                self.wfile.flush()
-                self.connection.shutdown(socket.SHUT_RDWR)
+                    self.wfile.write(body[: len(body) // part])
 
             def log_message(self, *_arguments): ...
 

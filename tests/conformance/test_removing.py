@@ -88,10 +88,17 @@ def test_a_renamed_study_is_whole_under_its_new_name(full):
 
 
 def test_a_study_without_a_value_begins_anew(digits):
-    digits.finish(begin(digits).token, Ending("failed", error="KeyError: 'los'"))
+    for _ in range(2):
+        digits.finish(begin(digits).token, Ending("failed", error="KeyError: 'los'"))
     evaluate(digits)
-    _, anew = digits.accept_while_nothing_has_a_value(LONGER, lambda n: 9)
-    assert anew == 1
+    changes, anew = digits.accept_while_nothing_has_a_value(LONGER, lambda n: 9 + n)
+    assert (changes, anew) == (("epochs was 3 and is now 4",), 2)
     trial = digits.trial("digits", 0)
-    assert (trial.state, trial.seed, trial.params, trial.checkpoints) == ("interrupted", 9, {}, ())
-    assert trial.evaluations == ()
+    assert (trial.state, trial.seed, trial.params) == ("interrupted", 9, {})
+    assert trial.epochs == trial.checkpoints == trial.evaluations == ()
+    claim = take(digits)
+    assert (claim.number, claim.attempt, claim.anew_after, claim.params) == (0, 2, 1, {})
+    digits.record_parameter(claim.token, "rate", FloatRange(0.1, 9.0), 5.0)
+    with as_optuna_sees_it(digits.database) as study:
+        assert [t.state.name for t in study.trials] == ["RUNNING", "RUNNING"]
+        assert study.trials[1].intermediate_values == {}

@@ -11,10 +11,9 @@ from cutting import cut_off_after
 from optuna_view import as_optuna_sees_it
 from stored_study import ME, seed, take
 
-from sweeper.db import optuna_rows, rungs
+from sweeper.db import rungs
 from sweeper.db.database import Database
 from sweeper.db.repository import Claim, Ending, Repository, StudyRow, Waiting
-from sweeper.db.tables import RungMember, Study, Trial
 from sweeper.errors import DefinitionError, UsageError
 from sweeper.records.results import EpochRecord
 from sweeper.spec.budgets import Halving, Hyperband, describe_budget
@@ -54,7 +53,6 @@ def claims(repository):
 
 def pause(repository, claim, value):
     rung = claim.pause_after
-    assert rung is not None
     repository.record_epochs(
         claim.token, [EpochRecord(rung - 1, {"loss": value})], {rung - 1: value}
     )
@@ -95,7 +93,6 @@ def test_trials_pause_and_the_best_third_goes_on_from_rung_to_rung(repository):
     assert all(trials[n].digest == f"{n:032}" for n in best[1:])
     first, second = trials[best[0]].rungs
     assert (first.epochs, first.promoted, second.epochs, second.promoted) == (1, True, 3, True)
-    assert first.decision is not None
     assert {c.number: c.value for c in first.decision.compared} == values
     assert [c.number for c in first.decision.compared if c.promoted] == sorted(best[:3])
 
@@ -140,13 +137,9 @@ def test_a_trial_that_failed_is_ranked_last_and_one_that_ended_early_by_its_valu
     assert (decided.promoted, decided.ended) == ((2,), (0, 1))
     assert states(repository) == ["failed", "pruned", "complete"]
     assert repository.claim(STUDY, ME, seed) is None
-    compared = repository.trial(STUDY, 0).rungs[0].decision
-    assert compared is not None
-    assert [(c.number, c.value, c.promoted) for c in compared.compared] == [
-        (0, None, False),
-        (1, 0.5, False),
-        (2, 0.2, True),
-    ]
+    compared = repository.trial(STUDY, 0).rungs[0].decision.compared
+    ranked = [(0, None, False), (1, 0.5, False), (2, 0.2, True)]
+    assert [(c.number, c.value, c.promoted) for c in compared] == ranked
 
 
 def test_a_failed_trial_that_was_ranked_is_given_no_other_attempt(repository, claims):
@@ -280,7 +273,6 @@ def test_a_raised_total_opens_new_rounds_and_a_lowered_one_completes_them(reposi
     ran = run_to_the_end(repository, values)
     assert ran == [(5, 3), (6, 3), (7, 3), (5, 9), (8, 3), (8, 9)]
     decided = repository.trial(STUDY, 7).rungs[0].decision
-    assert decided is not None
     assert [c.number for c in decided.compared] == [5, 6, 7]
     repository.set_target(STUDY, 12)
     pause(repository, take(repository), 0.5)
@@ -335,43 +327,15 @@ def test_a_study_whose_trials_all_failed_begins_anew_with_its_rungs_undecided(re
     assert run_to_the_end(repository, {0: 0.3, 1: 0.2, 2: 0.1}) == [(0, 3), (1, 3), (2, 3), (2, 9)]
 
 
-def test_a_rung_of_a_thousand_trials_is_decided_in_a_few_statements(repository):
-    create(repository, Halving(factor=10), trials=1000, epochs=1000)
-
-    def begin_and_pause(connection):
-        study = connection.execute(sa.select(Study)).one()
-        trials = [
-            {
-                "id": number + 1,
-                "study_id": study.id,
-                "number": number,
-                "optuna_trial_id": optuna_rows.create_trial(
-                    connection, study.optuna_study_id, number
-                ),
-                "seed": 1,
-                "current_attempt": 1,
-                "crashes": 0,
-                "paused": "waits",
-            }
-            for number in range(1000)
-        ]
-        connection.execute(sa.insert(Trial), trials)
-        members = [
-            {"trial_id": n + 1, "epochs": 1, "value": (n * 37 % 1000) / 1000, "digest": f"{n:032}"}
-            for n in range(1000)
-        ]
-        connection.execute(sa.insert(RungMember), members)
-
-    repository.database.write(begin_and_pause)
-
-    def decide(connection):
-        return rungs.settle(connection, connection.execute(sa.select(Study)).one(), 999)
-
-    with cut_off_after(repository.database, 1000) as statements:
-        (decided,) = repository.database.write(decide)
-    assert 5 < len(statements) < 20, statements
-    assert len(decided.promoted) == 100
-    assert len(decided.ended) == 900
+def test_a_rung_of_forty_trials_is_decided_in_a_few_statements(repository):
+    create(repository, Halving(factor=40), trials=40, epochs=40)
+    *others, last = (take(repository) for _ in range(40))
+    for claim in others:
+        pause(repository, claim, 0.1 * claim.number)
+    with cut_off_after(repository.database, -1) as statements:
+        (decided,) = pause(repository, last, 9.0)
+    assert (decided.promoted, len(decided.ended)) == ((0,), 39)
+    assert 5 < len(statements) < 40, statements
 
 
 def test_a_trial_whose_value_is_nan_at_a_rung_is_left_behind(repository):
