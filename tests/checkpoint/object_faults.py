@@ -8,7 +8,6 @@ import errno
 import http.client
 import os
 import random
-import signal
 import socket
 import subprocess
 import sys
@@ -18,7 +17,7 @@ from contextlib import closing, contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import urlsplit
 
-from checkpoint_faults import counted
+from checkpoint_faults import AtOperation, counted
 
 from sweeper.checkpoint.format import MANIFEST_FILE
 from sweeper.checkpoint.identity import CheckpointName
@@ -118,30 +117,12 @@ class CountingObjects(FileObjects):
         self.before(name)
 
 
-class KillingObjects(CountingObjects):
-    """Kills this process before or after the n-th operation."""
-
-    def __init__(self, at, moment):
-        super().__init__()
-        self._at = at
-        self._moment = moment
-
-    def before(self, name):
-        self._look("before")
-
-    def after(self, name):
-        self._look("after")
-
-    def end(self):
-        os.kill(os.getpid(), signal.SIGKILL)
-
-    def _look(self, moment):
-        if len(self.names) == self._at and moment == self._moment:
-            self.end()
+class KillingObjects(AtOperation, CountingObjects):
+    """Kills this process at an operation."""
 
 
-class FailingObjects(KillingObjects):
-    """Raises an error at the n-th operation instead."""
+class FailingObjects(AtOperation, CountingObjects):
+    """Raises an error at an operation."""
 
     def end(self):
         raise OSError(errno.EIO, os.strerror(errno.EIO))

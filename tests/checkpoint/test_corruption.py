@@ -4,6 +4,7 @@ import errno
 import os
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import xxhash
@@ -57,15 +58,10 @@ def test_control_a_reader_that_believes_every_digest_misses_flipped_bits(store, 
         def __ne__(self, _):
             return False
 
-    class Believer:
-        def __init__(self, *_): ...
-        def update(self, _): ...
-        def hexdigest(self):
-            return Anything()
-
     path = store.commit(snapshot(1, size=20)).path
-    monkeypatch.setattr(xxhash, "xxh3_128", Believer)
-    monkeypatch.setattr(xxhash, "xxh3_128_hexdigest", lambda _: Anything())
+    believer = SimpleNamespace(update=lambda _: None, hexdigest=Anything)
+    monkeypatch.setattr(xxhash, "xxh3_128", lambda *_: believer)
+    monkeypatch.setattr(xxhash, "xxh3_128_hexdigest", Anything)
     last = (path / FILES[0]).stat().st_size - 1
     assert (FILES[0], last) in undetected_flips(store, path, FILES[:1])
 

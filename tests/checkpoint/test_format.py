@@ -146,9 +146,10 @@ def test_the_digest_is_of_values_dtypes_shapes_and_order_and_not_of_names():
 
 def test_variables_updated_while_they_are_written_are_stored_as_they_were(tmp_path):
     tf = pytest.importorskip("tensorflow")
+    dtypes = (tf.float32, tf.float16, tf.bfloat16, tf.int64)
     variables = [
         tf.Variable(tf.fill(shape, tf.cast(3, dtype)))
-        for dtype in (tf.float32, tf.float16, tf.bfloat16, tf.int64)
+        for dtype in dtypes
         for shape in [(), (0, 2), (4, 25)]
     ]
 
@@ -158,35 +159,18 @@ def test_variables_updated_while_they_are_written_are_stored_as_they_were(tmp_pa
                 variable.assign_add(tf.ones_like(variable))
             return super().write(descriptor, data)
 
-    def address(variable):
-        return np.asarray(variable.read_value()).ctypes.data
+    def held():
+        return {f"v{i}": v.read_value() for i, v in enumerate(variables)}
 
     before = [v.numpy().tobytes() for v in variables]
-    held = {f"v{i}": v.read_value() for i, v in enumerate(variables)}
-    taken, names = made_of(held, held), tuple(held)
+    taken = made_of(held(), held())
     digest_before = digest(taken)
-    del held
     store = CheckpointStore(tmp_path / "checkpoints", operations=Training())
     loaded = load_checkpoint(store.commit(taken).path)
-    assert [loaded.tensors[name].tobytes() for name in names] == before
+    assert [array.tobytes() for array in loaded.tensors.values()] == before
     assert loaded.digest == digest_before
-    kinds = {array.dtype.name for array in loaded.tensors.values()}
-    assert kinds == {"float32", "float16", "bfloat16", "int64"}
-    assert not taken.tensors
     assert variables[0].numpy() > 6, "it was updated at each write"
-    changed = {f"v{i}": v.read_value() for i, v in enumerate(variables)}
-    assert digest(made_of(changed, names)) != digest_before
-
-    variable = variables[2]
-    again = {"v": variable.read_value()}
-    before = address(variable)
-    variable.assign_add(tf.ones_like(variable))
-    assert address(variable) != before, "control: a held value is copied before an update"
-    before = address(variable)
-    CheckpointStore(tmp_path / "c").commit(made_of(again))
-    again.clear()
-    variable.assign_add(tf.ones_like(variable))
-    assert address(variable) == before, "one that is written and let go is updated in place"
+    assert digest(made_of(held(), held())) != digest_before
 
 
 def test_tensors_that_repeat_another_are_left_out_of_the_file_and_of_the_digest(tmp_path):

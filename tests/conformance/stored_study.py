@@ -1,4 +1,4 @@
-"""The study that the tests of repositories keep, and trials of it."""
+"""The study that the tests of repositories keep, and what is stored of its trials."""
 
 from sweeper.db.repository import Claim, StudyRow, WorkerIdentity
 
@@ -22,3 +22,9 @@ def take(repository, study="digits", worker=ME, **given):
     claimed = repository.claim(study, worker, seed, **given)
     assert isinstance(claimed, Claim), claimed
     return claimed
+
+
+def evaluate(repository, trial=0, **given):
+    """Store what a checkpoint of a trial gave."""
+    key = {"step": 20, "epoch": 1, "digest": "ab", "data": "test", "data_digest": "cd"}
+    repository.record_evaluation("digits", trial, **{**key, "metrics": {"loss": 1.0}, **given})

@@ -7,7 +7,7 @@ import pytest
 import sqlalchemy as sa
 from optuna.storages._rdb import models
 from optuna_view import as_optuna_sees_it
-from stored_study import ME, ROW, take
+from stored_study import ME, ROW, evaluate, take
 
 from sweeper.db.attempts import Ending
 from sweeper.db.tables import Base
@@ -24,21 +24,8 @@ def begin(repository):
     claim = take(repository)
     repository.record_parameter(claim.token, "rate", FloatRange(0.1, 1.0), 0.5)
     repository.record_epochs(claim.token, [EpochRecord(0, {"loss": 1.0})], {0: 1.0})
-    repository.record_checkpoint(claim.token, CheckpointRecord(20, 1, "d" * 32, 10, CHECKPOINT))
+    repository.record_checkpoint(claim.token, CheckpointRecord(20, 1, "ab", 10, CHECKPOINT))
     return claim
-
-
-def evaluate(repository):
-    repository.record_evaluation(
-        "digits",
-        0,
-        step=20,
-        epoch=1,
-        digest="d" * 32,
-        data="test",
-        data_digest="e" * 32,
-        metrics={"loss": 1.0},
-    )
 
 
 @pytest.fixture

@@ -44,26 +44,6 @@ CHECKPOINT = CheckpointRecord(step=56, epoch=1, digest="ab" * 16, bytes=4096, pa
 BEGAN = datetime.fromisoformat("2026-01-02T03:04:05")
 
 
-RACER = """
-from concurrent.futures import ThreadPoolExecutor
-
-repository = Repository(Database.open(words[0], create=True))
-me = WorkerIdentity.here()
-ready()
-
-def work(_):
-    numbers = []
-    while (claim := repository.claim("digits", me, lambda number: number)) is not None:
-        if isinstance(claim, Claim):
-            numbers.append(str(claim.number))
-            repository.finish(claim.token, Ending("complete", value=float(claim.number)))
-    return numbers
-
-with ThreadPoolExecutor(2) as pool:
-    said = " ".join(number for part in pool.map(work, range(2)) for number in part)
-repository.database.close()
-"""
-
 OWNER = """
 import sys
 from sweeper.db.database import Database
@@ -76,16 +56,6 @@ sys.stdin.readline()
 
 
 # The total is exact, and every trial is claimed once
-
-
-def test_four_processes_of_two_threads_each_claim_every_trial_once(url, repository, processes):
-    repository.create_or_open(replace(ROW, target=24))
-    said = processes.run([(RACER, url)] * 4, 60)
-    claimed = [int(number) for numbers in said for number in numbers.split()]
-    assert sorted(claimed) == list(range(24))
-    status = repository.status("digits")
-    assert (status.complete, status.running, status.waiting) == (24, 0, 0)
-    assert {len(trial.attempts) for trial in repository.trials("digits")} == {1}
 
 
 def test_a_total_raised_later_adds_exactly_that_many_trials(repository):
@@ -111,18 +81,6 @@ def test_interrupted_trials_are_claimed_first_and_the_lowest_of_them(digits):
     assert [take(digits).number for _ in range(2)] == [2, 3]
     assert digits.status("digits").running == 4
     digits.finish(first.token, Ending("complete", value=0.5))
-
-
-def test_a_trial_waits_until_its_window_is_finished(repository):
-    repository.create_or_open(replace(ROW, window=2))
-    first, second = take(repository), take(repository)
-    waiting = repository.claim("digits", ME, seed)
-    assert isinstance(waiting, Waiting)
-    assert "trial 2 uses the result of trial 0" in waiting.reason
-    repository.finish(second.token, Ending("complete", value=1.0))
-    assert isinstance(repository.claim("digits", ME, seed), Waiting)
-    repository.finish(first.token, Ending("complete", value=1.0))
-    assert [take(repository).number for _ in range(2)] == [2, 3]
 
 
 def test_no_more_trials_run_at_once_than_the_concurrency_however_far_they_look_back(repository):
@@ -794,20 +752,10 @@ def test_repeats_cannot_change_once_a_trial_has_begun(digits):
         digits.accept_definition(changed)
 
 
-def test_counts_of_a_study_with_repeats_need_no_statistics_and_its_total_is_a_multiple(
-    repository, monkeypatch
-):
-    """Slots ask for them at each trial's end, and `ls` imports no SciPy."""
+def test_the_total_of_a_study_with_repeats_is_a_multiple_and_its_best_a_mean(repository):
     repository.create_or_open(replace(ROW, definition={**ROW.definition, "repeats": 2}))
     for value in (0.5, 0.7, 0.1, 0.2):
         repository.finish(take(repository).token, Ending("complete", 30, value, "d" * 32))
-
-    def refuse(*_arguments, **_options):
-        pytest.fail("statistics of configurations")
-
-    assert all(each.interval for each in repository.status("digits").configurations)
-    for name in ("compare", "interval_of_mean"):
-        monkeypatch.setattr(f"sweeper.records.configurations.{name}", refuse)
     assert repository.status("digits", each=False).best.value == pytest.approx(0.6)
     with pytest.raises(DefinitionError, match="trials=5 with repeats=2"):
         repository.set_target("digits", 5)
@@ -826,29 +774,13 @@ def test_an_attempts_fingerprint_comes_back_to_the_attempts_after_it(digits):
     assert digits.record_fingerprint(second.token, {"keras": "3.16"}) == {"keras": "3.15"}
 
 
-def test_a_changed_definition_that_is_accepted_is_recorded_and_holds_from_then_on(digits):
-    take(digits)
-    longer = replace(ROW, definition={**ROW.definition, "epochs": 5})
-    assert digits.accept_definition(longer) == ("epochs was 3 and is now 5",)
-    assert digits.create_or_open(longer) == longer
-    with pytest.raises(DefinitionChangedError):
-        digits.create_or_open(ROW)
-    (recorded,) = digits.definition_changes("digits")
-    assert (recorded.begun, recorded.changes) == (1, ("epochs was 3 and is now 5",))
-
-
 def test_an_unknown_study_trial_or_attempt_is_answered_with_those_that_exist(repository):
     with pytest.raises(UnknownStudyError, match="run a study first"):
         repository.status("digits")
     repository.create_or_open(ROW)
     with pytest.raises(UnknownStudyError, match="did you mean 'digits'"):
         repository.study("digit")
-    with pytest.raises(UnknownStudyError, match="it has 'digits'"):
-        repository.claim("mnist", ME, seed)
     with pytest.raises(UnknownStudyError, match="no trial 3; none has begun"):
-        repository.trial("digits", 3)
-    take(repository)
-    with pytest.raises(UnknownStudyError, match="no trial 3; it has trial 0 "):
         repository.trial("digits", 3)
     with pytest.raises(SupersededError, match="no attempt 12345"):
         repository.finish(12345, Ending("interrupted"))

@@ -11,7 +11,6 @@ from cutting import cut_off_after
 from optuna_view import as_optuna_sees_it
 from stored_study import ME, seed, take
 
-from sweeper.db import rungs
 from sweeper.db.database import Database
 from sweeper.db.repository import Claim, Ending, Repository, StudyRow, Waiting
 from sweeper.errors import DefinitionError, UsageError
@@ -227,31 +226,6 @@ def test_who_ends_an_attempt_has_the_study_before_the_trial(repository, url):
     waiting.join()
     engine.dispose()
     assert states(repository) == ["paused"]
-
-
-@ON_A_SERVER
-def test_without_the_studys_lock_two_pauses_at_once_leave_a_rung_undecided_until_a_claim(
-    repository, url, claims
-):
-    """What the lock is for: each of two transactions lacks the other's value."""
-    pause(repository, claims[0], 0.3)
-    engine = sa.create_engine(url)
-    with engine.begin() as one, engine.begin() as two:
-        for connection, claim in ((one, claims[1]), (two, claims[2])):
-            trial = repository.database.read(
-                lambda c, n=claim.number: c.execute(
-                    sa.text(f"SELECT id, study_id FROM sweeper_trials WHERE number = {n}")
-                ).one()
-            )
-            rungs.reach(connection, trial.id, 3, 0.1 * claim.number, "d")
-            connection.execute(
-                sa.text(f"UPDATE sweeper_attempts SET outcome = 'paused' WHERE id = {claim.token}")
-            )
-    engine.dispose()
-    assert states(repository) == ["paused"] * 3
-    claim = take(repository)  # which finds the rung full, and decides it first
-    assert claim.number == 1
-    assert states(repository) == ["pruned", "running", "pruned"]
 
 
 def test_hyperbands_last_bracket_trains_whole_and_no_round_waits_for_another(repository):

@@ -4,11 +4,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from stored_study import ME, take
+from stored_study import ROW as STORED
 
 from sweeper.checkpoint.identity import Origin, claim_directory
 from sweeper.db.attempts import Ending
 from sweeper.db.database import Database
-from sweeper.db.repository import Claim, Repository, StudyRow, WorkerIdentity
+from sweeper.db.repository import Repository
 from sweeper.errors import DefinitionChangedError, ForeignCheckpointError, UsageError
 from sweeper.records.code import CodeFingerprint, CodePart
 from sweeper.records.results import CheckpointRecord, EpochRecord
@@ -17,8 +19,6 @@ from sweeper.run.worker.checkpoints import check_directories, check_new_study, c
 from sweeper.spec.space import FloatRange
 from sweeper.support.paths import RunPaths
 
-ME = WorkerIdentity.here()
-
 
 def code(**digests):
     return CodeFingerprint(
@@ -26,17 +26,7 @@ def code(**digests):
     )
 
 
-ROW = StudyRow(
-    name="digits",
-    definition={"epochs": 3, "name": "digits"},
-    objective="loss",
-    direction="minimize",
-    target=6,
-    window=None,
-    seed=7,
-    source={"location": "study.py"},
-    code=code(build_model="a"),
-)
+ROW = replace(STORED, target=6, source={"location": "study.py"}, code=code(build_model="a"))
 EDITED = replace(ROW, code=code(build_model="b"))
 
 
@@ -46,12 +36,6 @@ def repository(file):
         repository = Repository(database)
         repository.create_or_open(ROW)
         yield repository
-
-
-def take(repository, **given):
-    claim = repository.claim("digits", ME, lambda number: 1000 + number, **given)
-    assert isinstance(claim, Claim), claim
-    return claim
 
 
 def finish(repository, value):

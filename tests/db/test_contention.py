@@ -94,17 +94,23 @@ def test_four_workers_and_two_readers_share_a_sqlite_file(processes, tmp_path, s
         assert min(counts) > 0
 
 
+@pytest.fixture(params=["sqlite", "postgresql"])
+def url(request, file):
+    """Give an empty database."""
+    if request.param == "sqlite":
+        yield f"sqlite:///{file}"
+    else:
+        with postgresql_database() as server:
+            yield server.url
+
+
 @pytest.mark.parametrize("rounds", [100, pytest.param(1000, marks=pytest.mark.chaos)])
-def test_in_many_races_of_two_workers_for_one_trial_each_has_one_winner(processes, rounds):
+def test_in_many_races_of_two_workers_for_one_trial_each_has_one_winner(processes, url, rounds):
     """With a window of 1 there is one trial to be had at a time, and both ask for it."""
-    with (
-        postgresql_database() as server,
-        Database.open(server.url, create=False) as database,
-    ):
+    with Database.open(url, create=False) as database:
         repository = Repository(database)
         repository.create_or_open(replace(ROW, target=rounds, window=1))
-        reader = (READER, server.url, 1)
-        *said, read = processes.run([*[(RACER, server.url)] * 2, reader], 120)
+        *said, read = processes.run([(RACER, url), (RACER, url), (READER, url, 1)], 120)
         won = [[int(number) for number in out.split()] for out in said]
         assert sorted(won[0] + won[1]) == list(range(rounds))
         assert {len(trial.attempts) for trial in repository.trials("busy")} == {1}
