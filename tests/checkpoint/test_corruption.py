@@ -10,7 +10,7 @@ import pytest
 import xxhash
 from checkpoint_faults import snapshot
 
-from sweeper.checkpoint import reading
+import sweeper.checkpoint.reading
 from sweeper.checkpoint.reading import load_checkpoint, load_newest, read_kept
 from sweeper.checkpoint.store import CheckpointStore
 from sweeper.errors import CheckpointError, CorruptCheckpointError
@@ -173,14 +173,14 @@ def test_a_directory_that_is_none_is_said_and_passed_over(store, tmp_path):
 
 def test_a_checkpoint_that_is_deleted_while_it_is_read_is_read_to_its_end(store, monkeypatch):
     committed = store.commit(snapshot(1))
-    read = reading.read_verified
+    read = sweeper.checkpoint.reading.read_verified
 
     def deleting_first(path, files):
         store.delete(path)
         assert store.list() == ()
         return read(path, files)
 
-    monkeypatch.setattr(reading, "read_verified", deleting_first)
+    monkeypatch.setattr(sweeper.checkpoint.reading, "read_verified", deleting_first)
     loaded = load_checkpoint(committed.path)
     assert (loaded.step, loaded.digest) == (1, committed.digest)
 
@@ -195,7 +195,7 @@ def test_a_checkpoint_that_vanishes_before_it_is_opened_is_looked_for_again(stor
             store.delete(first)
         return load_checkpoint(path)
 
-    monkeypatch.setattr(reading, "load_checkpoint", overtaken)
+    monkeypatch.setattr(sweeper.checkpoint.reading, "load_checkpoint", overtaken)
     notices = []
     assert load_newest([store.directory], notices.append).step == 2
     assert "is missing" in notices[0]

@@ -7,26 +7,20 @@ import pytest
 import sqlalchemy as sa
 from databases import opened_database
 from optuna_view import optuna_trials
-from stored_study import ME, evaluate
+from stored_study import ME, evaluate, take
 from stored_study import ROW as STORED
 
 from sweeper.db import maintenance
 from sweeper.db.attempts import Ending
 from sweeper.db.database import Database
 from sweeper.db.maintenance import copied_tables, copy_database
-from sweeper.db.repository import Claim, Repository
+from sweeper.db.repository import Repository
 from sweeper.errors import StorageError
 from sweeper.records.exactness import AuditRecord
 from sweeper.records.results import CheckpointRecord, EpochRecord
 from sweeper.spec.space import Categorical, FloatRange
 
 ROW = replace(STORED, target=6, seed=2**63 - 1)
-
-
-def take(repository, study="digits"):
-    claimed = repository.claim(study, ME, lambda n: 2**62 + n)
-    assert isinstance(claimed, Claim)
-    return claimed
 
 
 def fill(repository):

@@ -1,13 +1,12 @@
 """A study that is removed or set aside goes whole on every database, and leaves its name free."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
 from optuna.storages._rdb import models
 from optuna_view import as_optuna_sees_it
-from stored_study import ME, ROW, evaluate, take
+from stored_study import ME, ROW, defined, evaluate, take
 
 from sweeper.db.attempts import Ending
 from sweeper.db.tables import Base
@@ -16,7 +15,7 @@ from sweeper.records.exactness import AuditRecord
 from sweeper.records.results import CheckpointRecord, EpochRecord
 from sweeper.spec.space import FloatRange
 
-LONGER = replace(ROW, definition={**ROW.definition, "epochs": 4})
+LONGER = defined(epochs=4)
 CHECKPOINT = "/runs/digits/trial-00000/attempt-01/checkpoints/step-000000020"
 
 

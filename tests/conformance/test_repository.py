@@ -16,13 +16,12 @@ import pytest
 import sqlalchemy as sa
 from cutting import cut_off_after, every_row, partial_changes, run_twice
 from optuna_view import as_optuna_sees_it, optuna_storage
-from stored_study import ME, ROW, seed, take
+from stored_study import ME, ROW, defined, seed, take, why_waiting
 
-import sweeper.db as storage_package
 from sweeper.db import attempts
 from sweeper.db.attempts import Ending
 from sweeper.db.database import Database
-from sweeper.db.repository import Claim, LostAttempt, StudyRow, Waiting
+from sweeper.db.repository import Claim, LostAttempt, StudyRow
 from sweeper.db.tables import Attempt, Study, Trial
 from sweeper.errors import (
     DefinitionChangedError,
@@ -37,22 +36,10 @@ from sweeper.records.lengths import Extension
 from sweeper.records.results import CheckpointRecord, EpochRecord, leading
 from sweeper.spec.space import Categorical, FloatRange, IntRange
 
-ROOT = Path(storage_package.__file__).parents[2]
 KEY = "a" * 32
 MACHINE, BOOT, NAMESPACE = ME.boot_id.split("/")
 CHECKPOINT = CheckpointRecord(step=56, epoch=1, digest="ab" * 16, bytes=4096, path="a/step-56")
 BEGAN = datetime.fromisoformat("2026-01-02T03:04:05")
-
-
-OWNER = """
-import sys
-from sweeper.db.database import Database
-from sweeper.db.repository import Repository, WorkerIdentity
-
-repository = Repository(Database.open(sys.argv[1], create=False))
-print(repository.claim("digits", WorkerIdentity.here(), int).token, flush=True)
-sys.stdin.readline()
-"""
 
 
 # The total is exact, and every trial is claimed once
@@ -64,7 +51,7 @@ def test_a_total_raised_later_adds_exactly_that_many_trials(repository):
     assert repository.claim("digits", ME, seed) is None
     assert repository.set_target("digits", 2).target == 2
     assert take(repository).number == 1
-    assert isinstance(repository.claim("digits", ME, seed), Waiting)
+    assert why_waiting(repository)
     with pytest.raises(DefinitionError, match=r"trials=1, but 2 trials .*have begun"):
         repository.set_target("digits", 1)
 
@@ -84,19 +71,14 @@ def test_interrupted_trials_are_claimed_first_and_the_lowest_of_them(digits):
 
 
 def test_no_more_trials_run_at_once_than_the_concurrency_however_far_they_look_back(repository):
-    definition = {**ROW.definition, "concurrency": 2}
-    repository.create_or_open(replace(ROW, target=6, window=3, definition=definition))
+    repository.create_or_open(replace(defined(concurrency=2), target=6, window=3))
     first, second = take(repository), take(repository)
-    waiting = repository.claim("digits", ME, seed)
-    assert isinstance(waiting, Waiting)
-    assert "2 trials are running (concurrency=2)" in waiting.reason
+    assert "2 trials are running (concurrency=2)" in why_waiting(repository)
     repository.finish(second.token, Ending("complete", value=0.5))
     third = take(repository)
     assert third.number == 2, "a slow trial does not hold up the next one"
     repository.finish(third.token, Ending("complete", value=0.5))
-    waiting = repository.claim("digits", ME, seed)
-    assert isinstance(waiting, Waiting)
-    assert "trial 3 uses the result of trial 0" in waiting.reason
+    assert "trial 3 uses the result of trial 0" in why_waiting(repository)
     repository.finish(first.token, Ending("interrupted"))
     assert take(repository).number == 0
 
@@ -114,16 +96,14 @@ def test_a_crash_is_counted_and_a_final_one_fails_the_trial(digits, database):
 
 
 def test_a_claim_asked_for_again_is_one_claim_and_made_anew_once_it_was_given_up(digits):
-    first = digits.claim("digits", ME, seed, key="the-same-key")
-    assert isinstance(first, Claim)
-    assert digits.claim("digits", ME, seed, key="the-same-key") == first
+    first = take(digits, key="the-same-key")
+    assert take(digits, key="the-same-key") == first
     assert len(digits.trials("digits")) == 1
     assert take(digits).number == 1, "another key is another claim"
     digits.finish(first.token, Ending("interrupted"))
     other = take(digits)
     assert (other.number, other.attempt) == (0, 2)
-    again = digits.claim("digits", ME, seed, key="the-same-key")
-    assert isinstance(again, Claim)
+    again = take(digits, key="the-same-key")
     assert (again.number, again.attempt) == (2, 1), "the trial is another worker's by now"
 
 
@@ -188,12 +168,11 @@ def whoever_asks(connection, token):
 # A worker that is gone holds nothing
 
 
-def test_the_attempt_of_a_killed_worker_is_released_at_once(url, digits):
-    words = [sys.executable, "-W", "error", "-c", OWNER, url]
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-    owner = subprocess.Popen(words, env={**os.environ, "PYTHONPATH": str(ROOT)}, **pipes)
-    try:
-        token = int(owner.stdout.readline())
+def test_the_attempt_of_a_killed_worker_is_released_at_once(digits):
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as owner:
+        ticks = int(Path(f"/proc/{owner.pid}/stat").read_text().rpartition(")")[2].split()[19])
+        started = ticks / os.sysconf("SC_CLK_TCK")
+        token = take(digits, worker=replace(ME, pid=owner.pid, started=started)).token
         assert digits.release_lost("digits") == ()
         assert digits.status("digits").running == 1
         owner.send_signal(signal.SIGKILL)
@@ -201,9 +180,6 @@ def test_the_attempt_of_a_killed_worker_is_released_at_once(url, digits):
         assert digits.status("digits").interrupted == 1
         assert digits.trial("digits", 0).attempts[0].outcome == "lost"
         assert digits.release_lost("digits") == (LostAttempt(trial=0, attempt=1),)
-    finally:
-        owner.kill()
-        owner.communicate()
     assert digits.release_lost("digits") == ()
     again = take(digits)
     assert (again.number, again.attempt) == (0, 2)
@@ -550,10 +526,8 @@ def test_a_sampler_is_shown_the_finished_trials_below_its_window(digits):
     digits.finish(tokens[2], Ending("complete", value=2.0))
     digits.finish(tokens[0], Ending("failed"))
     seen = digits.finished_before("digits", 3)
-    assert [(o.number, o.state, o.value) for o in seen] == [
-        (0, "failed", None),
-        (2, "complete", 2.0),
-    ]
+    assert [o.number for o in seen] == [0, 2]
+    assert [(o.state, o.value) for o in seen] == [("failed", None), ("complete", 2.0)]
     assert seen[1].params == {"rate": 0.5}
     assert seen[1].distributions == {"rate": FloatRange(0, 1)}
     assert seen[1].intermediate == {0: 2.0}
@@ -574,15 +548,8 @@ def test_the_status_counts_every_trial_once_and_names_the_best(repository, direc
     counts = (status.complete, status.running, status.interrupted, status.pruned, status.failed)
     assert (counts, status.paused, status.waiting) == ((3, 1, 1, 1, 1), 0, 2)
     assert (status.best.number, status.best.value) == (best, [0.1, 0.9][best])
-    assert [(trial.state, trial.value) for trial in status.trials] == [
-        ("complete", 0.1),
-        ("complete", 0.9),
-        ("complete", 0.9),
-        ("pruned", 99.0),
-        ("failed", None),
-        ("interrupted", None),
-        ("running", None),
-    ]
+    values = [0.1, 0.9, 0.9, 99.0, None, None, None]
+    assert [trial.value for trial in status.trials] == values
     assert repository.statuses() == (status,)
     leaders = leading(status, 2)
     assert leaders[0].number == status.best.number
@@ -627,19 +594,16 @@ def test_a_study_of_many_trials_is_read_in_as_many_queries_as_one_of_few(reposit
             repository.status("digits")
         return len(run)
 
+    def complete(trials):
+        for _ in range(trials):
+            repository.finish(take(repository).token, Ending("complete", value=1.0))
+        return queries()
+
     repository.create_or_open(replace(ROW, target=12))
-    repository.finish(take(repository).token, Ending("complete", value=1.0))
-    few = queries()
-    for _ in range(11):
-        repository.finish(take(repository).token, Ending("complete", value=1.0))
-    assert queries() == few
+    assert complete(1) == complete(11)
 
 
-TWO = replace(
-    ROW,
-    target=9,
-    definition={**ROW.definition, "further_objectives": [["val_loss", "minimize"]]},
-)
+TWO = replace(defined(further_objectives=[["val_loss", "minimize"]]), target=9)
 
 
 def test_a_study_of_two_objectives_is_one_to_optuna_and_its_front_is_optunas(repository, database):
@@ -669,10 +633,9 @@ def test_a_study_of_two_objectives_is_one_to_optuna_and_its_front_is_optunas(rep
 
 def test_the_directions_of_a_begun_study_cannot_be_changed(repository):
     repository.create_or_open(TWO)
-    other = {**ROW.definition, "further_objectives": [["val_loss", "maximize"]]}
-    for definition in (ROW.definition, other):
+    for other in (ROW, defined(further_objectives=[["val_loss", "maximize"]])):
         with pytest.raises(DefinitionError, match="created to maximize and minimize, and its def"):
-            repository.accept_definition(replace(TWO, definition=definition))
+            repository.accept_definition(replace(TWO, definition=other.definition))
 
 
 # A study's definition is kept, and a change is named
@@ -681,9 +644,7 @@ def test_the_directions_of_a_begun_study_cannot_be_changed(repository):
 def test_a_study_opened_again_as_it_was_is_the_stored_one(repository):
     stored = repository.create_or_open(replace(ROW, source={"file": "old.py"}))
     assert stored == replace(ROW, source={"file": "old.py"})
-    again = replace(
-        ROW, target=9, definition={**ROW.definition, "trials": 9}, source={"file": "new.py"}
-    )
+    again = replace(defined(trials=9), target=9, source={"file": "new.py"})
     assert repository.create_or_open(again) == replace(ROW, source={"file": "new.py"})
     assert repository.study("digits").target == 4
     assert repository.study_names() == ("digits",)
@@ -692,11 +653,8 @@ def test_a_study_opened_again_as_it_was_is_the_stored_one(repository):
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        (replace(ROW, definition={**ROW.definition, "epochs": 5}), "epochs was 3 and is now 5;?"),
-        (
-            replace(ROW, definition={"epochs": True, "sampler": {"name": "random"}, "x": 1}),
-            "epochs was 3 and is now True; x was absent and is now 1",
-        ),
+        (defined(epochs=5), "epochs was 3 and is now 5;?"),
+        (defined(epochs=True, x=1), "epochs was 3 and is now True; x was absent and is now 1"),
         (replace(ROW, direction="minimize"), "direction was 'maximize' and is now 'minimize'"),
         (replace(ROW, window=2), "window was None and is now 2"),
     ],
@@ -709,8 +667,7 @@ def test_a_changed_definition_is_refused_with_each_key_and_both_values(digits, c
 
 def test_a_changed_search_is_refused_until_it_is_accepted_and_then_named(digits):
     known = digits.create_or_open(ROW).changes
-    other = {**ROW.definition, "sampler": {"name": "tpe"}, "concurrency": 2}
-    changed = replace(ROW, definition=other, window=3)
+    changed = replace(defined(sampler={"name": "tpe"}, concurrency=2), window=3)
     with pytest.raises(
         DefinitionChangedError, match=r"sampler\.name was 'random' and is now 'tpe'"
     ):
@@ -727,25 +684,21 @@ def test_a_changed_search_is_refused_until_it_is_accepted_and_then_named(digits)
     # A worker that knows the search as it was begins no trial.
     with pytest.raises(DefinitionChangedError, match="another run has changed the search"):
         digits.claim("digits", ME, seed, changes=known)
-    assert isinstance(digits.claim("digits", ME, seed, changes=stored.changes), Claim)
+    take(digits, changes=stored.changes)
 
 
 def test_a_grid_may_grow_only_where_its_trained_points_stay(repository):
-    grid = {"a": [1, 2], "b": [3, 4]}
-    row = replace(ROW, definition={**ROW.definition, "grid": grid})
-    repository.create_or_open(row)
+    repository.create_or_open(defined(grid={"a": [1, 2], "b": [3, 4]}))
     for _ in range(3):
         take(repository)
-    grown = {"a": [1, 2, 9], "b": [3, 4]}
-    assert repository.accept_search(replace(row, definition={**ROW.definition, "grid": grown}))
-    moved = {"a": [1, 2, 9], "b": [3, 4, 5]}
+    assert repository.accept_search(defined(grid={"a": [1, 2, 9], "b": [3, 4]}))
     with pytest.raises(DefinitionChangedError, match=r"point 2, which has been trained"):
-        repository.accept_search(replace(row, definition={**ROW.definition, "grid": moved}))
+        repository.accept_search(defined(grid={"a": [1, 2, 9], "b": [3, 4, 5]}))
 
 
 def test_repeats_cannot_change_once_a_trial_has_begun(digits):
     take(digits)
-    changed = replace(ROW, definition={**ROW.definition, "repeats": 2})
+    changed = defined(repeats=2)
     with pytest.raises(DefinitionChangedError, match="repeats was absent and is now 2"):
         digits.create_or_open(changed)
     with pytest.raises(DefinitionError, match="has 1 repeats, and its definition now says 2"):
@@ -753,7 +706,7 @@ def test_repeats_cannot_change_once_a_trial_has_begun(digits):
 
 
 def test_the_total_of_a_study_with_repeats_is_a_multiple_and_its_best_a_mean(repository):
-    repository.create_or_open(replace(ROW, definition={**ROW.definition, "repeats": 2}))
+    repository.create_or_open(defined(repeats=2))
     for value in (0.5, 0.7, 0.1, 0.2):
         repository.finish(take(repository).token, Ending("complete", 30, value, "d" * 32))
     assert repository.status("digits", each=False).best.value == pytest.approx(0.6)
@@ -800,7 +753,7 @@ def test_a_number_out_of_range_is_refused_and_the_largest_seeds_come_back_exactl
 def test_two_studies_in_one_database_know_nothing_of_each_other(digits):
     digits.create_or_open(replace(ROW, name="mnist", target=1))
     assert [take(digits).number, take(digits, "mnist").number] == [0, 0]
-    assert isinstance(digits.claim("mnist", ME, seed), Waiting)
+    assert why_waiting(digits, "mnist")
     assert take(digits).number == 1
     assert [s.running for s in digits.statuses()] == [2, 1]
     assert digits.study_names() == ("digits", "mnist")

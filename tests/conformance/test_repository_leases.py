@@ -6,12 +6,12 @@ from dataclasses import replace
 import pytest
 from cutting import cut_off_after
 from optuna_view import optuna_trials
-from stored_study import ME, ROW
+from stored_study import ME, ROW, why_waiting
 from stored_study import take as take_as
 
 from sweeper.db import leases
 from sweeper.db.attempts import Ending
-from sweeper.db.repository import LostAttempt, Waiting
+from sweeper.db.repository import LostAttempt
 from sweeper.errors import SupersededError, UnknownStudyError, UsageError
 from sweeper.records.results import EpochRecord
 
@@ -189,9 +189,7 @@ def test_a_request_to_stop_is_seen_stops_claims_and_is_forgotten(repository):
     repository.request_stop("digits", "drain")
     assert repository.stop_requested("digits") == "drain"
     assert repository.stop_requested("another") is None
-    waiting = repository.claim("digits", ME, lambda n: n)
-    assert isinstance(waiting, Waiting)
-    assert "asked to stop" in waiting.reason
+    assert "asked to stop" in why_waiting(repository)
     repository.request_stop("digits", "kill")
     assert repository.stop_requested("digits") == "kill"
     repository.clear_stop("digits")

@@ -9,7 +9,7 @@ import pytest
 import sqlalchemy as sa
 from cutting import cut_off_after
 from optuna_view import as_optuna_sees_it
-from stored_study import ME, seed, take
+from stored_study import ME, seed, take, why_waiting
 
 from sweeper.db.database import Database
 from sweeper.db.repository import Claim, Ending, Repository, StudyRow, Waiting
@@ -20,10 +20,6 @@ from sweeper.spec.searching import Objective
 from sweeper.spec.space import FloatRange
 
 STUDY = "digits"
-ON_A_SERVER = pytest.mark.parametrize(
-    "database", [pytest.param("postgresql", marks=pytest.mark.whole)], indirect=True
-)
-"""SQLite has one writer at a time."""
 
 
 def create(repository, budget, *, trials, epochs=9, window=None, concurrency=4):
@@ -104,8 +100,7 @@ def test_a_paused_trial_is_paused_and_no_worker_takes_it(repository):
     assert states(repository) == ["paused"] * 8 + ["running"]
     status = repository.status(STUDY)
     assert (status.paused, status.running, status.finished) == (8, 1, 0)
-    waiting = repository.claim(STUDY, ME, seed)
-    assert waiting == Waiting(
+    assert why_waiting(repository) == (
         "all 9 trials have begun; 8 are paused until the other trials of their rungs arrive, "
         "and 1 is running"
     )
@@ -209,9 +204,11 @@ def test_two_workers_that_pause_at_the_same_moment_decide_a_rung_once(repository
     assert states(repository) == ["complete"] + ["pruned"] * 15
 
 
-@ON_A_SERVER
+@pytest.mark.parametrize(
+    "database", [pytest.param("postgresql", marks=pytest.mark.whole)], indirect=True
+)
 def test_who_ends_an_attempt_has_the_study_before_the_trial(repository, url):
-    """A claim that decides a rung locks in that order; in another they would wait for each other."""
+    """SQLite has one writer at a time. A claim that decides a rung locks in that order; in another they would wait for each other."""
     create(repository, Halving(min_epochs=3), trials=3)
     claimed = take(repository)
     engine = sa.create_engine(url)
@@ -260,7 +257,7 @@ def test_a_sampler_sees_what_every_trial_gave_at_the_first_rung_whatever_came_of
     first = take(repository)
     repository.record_parameter(first.token, "x", FloatRange(0.0, 1.0), 0.25)
     assert take(repository).number == 1
-    assert isinstance(repository.claim(STUDY, ME, seed), Waiting)  # two run
+    assert why_waiting(repository)  # two run
     pause(repository, first, 0.7)
     third = take(repository)
     assert third.number == 2
@@ -275,8 +272,7 @@ def test_a_sampler_sees_what_every_trial_gave_at_the_first_rung_whatever_came_of
     assert [o.value for o in repository.finished_before(STUDY, 3)] == [0.7, 0.6]
     # Trial 1 runs and has reported nothing: trial 4 looks back to it.
     assert take(repository).number == 3
-    waiting = repository.claim(STUDY, ME, seed)
-    assert waiting == Waiting(
+    assert why_waiting(repository) == (
         "trial 4 uses the result of trial 1, which has not reached its first rung"
     )
 

@@ -62,6 +62,7 @@ won = []
 while (claim := repository.claim("busy", me, lambda number: number)) is not None:
     if isinstance(claim, Claim):
         won.append(claim.number)
+        time.sleep(0.002)  # it trains
         repository.finish(claim.token, Ending("complete", value=1.0))
 said = " ".join(map(str, won))
 """

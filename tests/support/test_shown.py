@@ -40,7 +40,7 @@ WITH_SECRETS = [
     "ray://me:SECRET@host:10001",
 ]
 WITHOUT = [
-    "sqlite:///runs/sweeper.db",
+    "sqlite:///other/sweeper.db",
     "sqlite:////home/a@b/c:d@e.db",
     "sqlite:///x.db?mode=ro&uri=true",
     "postgresql://me@host:5432/db?sslmode=require",
@@ -69,7 +69,7 @@ def test_no_secret_is_shown_and_the_rest_is(url):
 @pytest.mark.parametrize("url", WITHOUT)
 def test_a_url_without_a_secret_is_shown_as_it_is(url, capsys):
     assert url in shown(url)
-    assert main(["ls", "--storage", f"x {url}, and more"]) == 2
+    assert main(["ls", "--storage", f"x {url}, and more"]) != 0
     assert f"x {url}, and more" in capsys.readouterr().err.replace("\n", "")
 
 
