@@ -250,13 +250,3 @@ class OverwritingStore(CheckpointStore):
 
     def _temporary_directory(self, step):
         return self.directory / str(CheckpointName(step))
-
-
-class NoFsync(PowerCutOperations):
-    """Broken: a commit that makes nothing durable before its rename."""
-
-    def fsync(self, descriptor):
-        self._enter("fsync")
-
-    def fsync_directory(self, path):
-        self._enter("fsync_directory")

@@ -11,12 +11,9 @@ from checkpoint_faults import snapshot
 from sweeper.checkpoint import reading
 from sweeper.checkpoint.format import MANIFEST_FILE, STATE_FILE, TENSORS_FILE
 from sweeper.checkpoint.identity import unfinished_name
-from sweeper.checkpoint.operations import FileOperations
 from sweeper.checkpoint.reading import load_checkpoint, load_newest, read_kept
-from sweeper.checkpoint.store import CheckpointStore, sweep_leftovers
-from sweeper.checkpoint.writer import BackgroundWriter
+from sweeper.checkpoint.store import sweep_leftovers
 from sweeper.errors import CheckpointError, CorruptCheckpointError
-from sweeper.spec.checkpointing import Keep
 
 HUGE = 7 << 40
 
@@ -187,30 +184,3 @@ def test_a_disk_that_does_not_tell_is_no_reason_to_begin_anew(
             assert not isinstance(raised.value, CorruptCheckpointError)
         assert notices == []
     assert second.is_dir()
-
-
-def test_an_old_checkpoint_that_cannot_be_deleted_is_said_once_and_stops_nothing(tmp_path):
-    class Stuck(FileOperations):
-        stuck = True
-
-        def rename(self, source, target):
-            if self.stuck and source.name == "step-000000001":
-                raise OSError(errno.EACCES, os.strerror(errno.EACCES))
-            super().rename(source, target)
-
-    operations = Stuck()
-    store = CheckpointStore(tmp_path, operations=operations)
-    warned = []
-    with BackgroundWriter(
-        store, Keep(last=1), lambda _: None, lambda _: None, warn=warned.append
-    ) as writer:
-        for step in (1, 2, 3):
-            writer.submit(snapshot(step))
-        writer.flush()
-        assert [path.name for path in store.list()] == ["step-000000001", "step-000000003"]
-        operations.stuck = False
-        writer.submit(snapshot(4))
-    assert [path.name for path in store.list()] == ["step-000000004"], "it is tried again"
-    (message,) = warned
-    assert "step-000000001 cannot be deleted" in message
-    assert "the training continues" in message

@@ -4,10 +4,8 @@ import errno
 import os
 import shutil
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
-import xxhash
 from checkpoint_faults import snapshot
 
 import sweeper.checkpoint.reading
@@ -24,10 +22,10 @@ def flip(path, position, bit):
     path.write_bytes(data)
 
 
-def undetected_flips(store, path, files=FILES):
+def undetected_flips(path):
     """Flip one bit of every byte of every file in turn; return where loading noticed nothing."""
     missed = []
-    for name in files:
+    for name in FILES:
         original = (path / name).read_bytes()
         for position in range(len(original)):
             flip(path / name, position, position % 8)
@@ -43,27 +41,8 @@ def undetected_flips(store, path, files=FILES):
 
 def test_a_flipped_bit_anywhere_is_found(store):
     path = store.commit(snapshot(1, size=20)).path
-    assert undetected_flips(store, path) == []
+    assert undetected_flips(path) == []
     assert load_checkpoint(path).step == 1
-
-
-def test_control_a_reader_that_believes_every_digest_misses_flipped_bits(store, monkeypatch):
-    class Anything(str):
-        __slots__ = ()
-        __hash__ = str.__hash__
-
-        def __eq__(self, _):
-            return True
-
-        def __ne__(self, _):
-            return False
-
-    path = store.commit(snapshot(1, size=20)).path
-    believer = SimpleNamespace(update=lambda _: None, hexdigest=Anything)
-    monkeypatch.setattr(xxhash, "xxh3_128", lambda *_: believer)
-    monkeypatch.setattr(xxhash, "xxh3_128_hexdigest", Anything)
-    last = (path / FILES[0]).stat().st_size - 1
-    assert (FILES[0], last) in undetected_flips(store, path, FILES[:1])
 
 
 @pytest.mark.parametrize("name", FILES)

@@ -292,23 +292,18 @@ def test_only_faults_that_may_pass_are_tried_again(error, passing, monkeypatch):
     assert random.getstate() == generator, "an upload's faults change no trial's random numbers"
 
 
+IMPORTING = """
+import sys, threading, sweeper.checkpoint.store, sweeper.checkpoint.reading
+print('fsspec' in sys.modules)
+import sweeper.checkpoint.remote_store, fsspec
+fsspec.get_filesystem_class('s3')
+print(threading.active_count())
+"""
+
+
 def test_importing_what_speaks_to_a_store_starts_no_thread_and_local_reading_imports_none():
-    done = subprocess.run(
-        [
-            sys.executable,
-            "-c",
-            """if True:
-            import sys, threading, sweeper.checkpoint.store, sweeper.checkpoint.reading
-            print('fsspec' in sys.modules)
-            import sweeper.checkpoint.remote_store, fsspec
-            fsspec.get_filesystem_class('s3')
-            print(threading.active_count())
-            """,
-        ],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    words = [sys.executable, "-c", IMPORTING]
+    done = subprocess.run(words, capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["False", "1"]
 
 

@@ -2,6 +2,7 @@
 
 import errno
 import gc
+import os
 import threading
 import weakref
 from functools import partial
@@ -187,6 +188,30 @@ def test_each_tensor_is_let_go_while_the_others_are_still_being_written(tmp_path
         writer.submit(taken)
     header_a_b_state_manifest = [[True, True], [True, True], [False, True]] + [[False, False]] * 2
     assert (watching.held == header_a_b_state_manifest) is not keeping
+
+
+def test_an_old_checkpoint_that_cannot_be_deleted_is_said_once_and_stops_nothing(tmp_path, ledger):
+    class Stuck(FileOperations):
+        stuck = True
+
+        def rename(self, source, target):
+            if self.stuck and source.name == "step-000000001":
+                raise OSError(errno.EACCES, os.strerror(errno.EACCES))
+            super().rename(source, target)
+
+    operations, warned = Stuck(), []
+    store = CheckpointStore(tmp_path, operations=operations)
+    with writer_of(store, ledger, Keep(last=1), warn=warned.append) as writer:
+        for step in (1, 2, 3):
+            writer.submit(snapshot(step))
+        writer.flush()
+        assert ledger.news == ["+1", "+2", "+3", "-2"]
+        operations.stuck = False
+        writer.submit(snapshot(4))
+    assert [path.name for path in store.list()] == ["step-000000004"], "it is tried again"
+    (message,) = warned
+    assert "step-000000001 cannot be deleted" in message
+    assert "the training continues" in message
 
 
 def test_earlier_attempts_count_for_retention_and_are_deleted_by_it(tmp_path, ledger):

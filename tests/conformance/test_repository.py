@@ -18,11 +18,10 @@ from cutting import cut_off_after, every_row, partial_changes, run_twice
 from optuna_view import as_optuna_sees_it, optuna_storage
 from stored_study import ME, ROW, defined, seed, take, why_waiting
 
-from sweeper.db import attempts
 from sweeper.db.attempts import Ending
 from sweeper.db.database import Database
 from sweeper.db.repository import Claim, LostAttempt, StudyRow
-from sweeper.db.tables import Attempt, Study, Trial
+from sweeper.db.tables import Attempt
 from sweeper.errors import (
     DefinitionChangedError,
     DefinitionError,
@@ -141,28 +140,6 @@ def test_each_write_is_refused_to_a_superseded_attempt_and_granted_to_the_curren
     assert every_row(database) == before
     WRITES[write](repository, new)
     assert every_row(database) != before
-
-
-@pytest.mark.parametrize("write", WRITES)
-def test_without_the_fence_a_late_write_goes_through(
-    repository, database, tokens, monkeypatch, write
-):
-    """The negative control of the test above: nothing else keeps these writes out."""
-    before = every_row(database)
-    monkeypatch.setattr(attempts, "lock_current", whoever_asks)
-    WRITES[write](repository, tokens[0])
-    assert every_row(database) != before
-
-
-def whoever_asks(connection, token):
-    """What `attempts.lock_current` returns, for any attempt at all."""
-    columns = (Trial.id, Trial.number, Trial.optuna_trial_id, Trial.study_id, Study.optuna_study_id)
-    return connection.execute(
-        sa.select(*columns, Study.name.label("study"), Attempt.number.label("attempt"))
-        .join(Trial, Trial.id == Attempt.trial_id)
-        .join(Study, Study.id == Trial.study_id)
-        .where(Attempt.id == token)
-    ).one()
 
 
 # A worker that is gone holds nothing

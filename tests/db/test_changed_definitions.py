@@ -49,11 +49,6 @@ def finish(repository, value):
 def fail(repository, error="KeyError: 'val_acc'"):
     claim = take(repository)
     repository.record_parameter(claim.token, "rate", FloatRange(0.1, 1.0), 0.5)
-    repository.record_process(claim.token, 1, "fork", 0)
-    repository.record_epochs(claim.token, [EpochRecord(0, {"loss": 1.0})], {0: 1.0})
-    repository.record_checkpoint(
-        claim.token, CheckpointRecord(20, 1, "d" * 32, 10, f"/r/{claim.number}/step-20")
-    )
     repository.finish(claim.token, Ending("failed", error=f"Traceback\n{error}"))
     return claim.number
 
