@@ -12,9 +12,10 @@ from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from databases import place_database, postgresql_database
+from optuna.storages._rdb import models
 
 from sweeper.db import database as database_module
-from sweeper.db import schema
+from sweeper.db import optuna_rows, schema
 from sweeper.db.database import Database
 from sweeper.db.faults import is_passing, parse_url, unavailable
 from sweeper.db.tables import Base
@@ -276,3 +277,15 @@ def test_a_process_stopped_in_a_transaction_holds_nobody_up_for_long(monkeypatch
         else:
             with pytest.raises(DatabaseUnavailableError, match="could not obtain lock"):
                 other.write(lambda c: c.exec_driver_sql(statement))
+
+
+@pytest.mark.parametrize("ours", optuna_rows._metadata.sorted_tables, ids=str)
+def test_each_column_of_optunas_tables_that_is_used_is_optunas(ours):
+    theirs = models.BaseModel.metadata.tables[ours.name]
+    for column in ours.c:
+        kind, other = column.type, theirs.c[column.name]
+        assert column.primary_key == other.primary_key
+        assert kind._type_affinity is other.type._type_affinity
+        if isinstance(other.type, sa.Enum):
+            assert kind.name == other.type.name
+            assert sorted(kind.enums) == sorted(other.type.enums)
