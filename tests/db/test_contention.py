@@ -34,6 +34,8 @@ said = ""
 """
 
 RACER = """
+import random
+
 url, key = words[0], words[1] * 32
 repository, me = Repository(Database.open(url, create=False)), WorkerIdentity.here()
 repository.join("busy", me, key=key)
@@ -49,6 +51,7 @@ while (claim := repository.claim("busy", me, lambda number: number, worker_key=k
         repository.record_checkpoint(claim.token, kept)
         repository.renew([claim.token], 60, worker_key=key)
         repository.finish(claim.token, Ending("complete", value=1.0))
+        time.sleep(random.uniform(0, 0.005))  # or SQLite gives the lock to the same one again
 said = " ".join(map(str, won))
 """
 
