@@ -20,6 +20,9 @@ _BEGINS = re.compile(r"(?:[A-Za-z][A-Za-z0-9+.-]*)?:?/{1,3}|[A-Za-z][A-Za-z0-9+.
 _NO_PORT = re.compile(r"(\w{2,}:/{1,2}[^/:@\[\]]*:)(?!\d*(?:[/,]|$))[^/]*")
 """Pattern of a name and a port that is not a number: a user and a password without a host."""
 
+_IN_KEY = re.compile(r"(/[^/:]+:)[^/]*")
+"""Pattern of a part with a colon of a place in an object store, which has no port."""
+
 _HARMLESS = frozenset(
     {
         "application_name", "cache", "channel_binding", "client_encoding", "connect_timeout",
@@ -83,7 +86,8 @@ def _without_credentials(address: str) -> str:
         return address
     credentials, at, rest = address.rpartition("@")
     if not at:
-        return _NO_PORT.sub(rf"\1{_HIDDEN}", address)
+        pattern = _IN_KEY if address.lower().startswith(("s3://", "gs://")) else _NO_PORT
+        return pattern.sub(rf"\1{_HIDDEN}", address)
     begins = _BEGINS.match(credentials)
     scheme = begins[0] if begins else ""
     user, colon, _ = credentials[len(scheme) :].partition(":")

@@ -9,6 +9,7 @@ import os
 import signal
 import warnings
 from contextlib import contextmanager
+from pathlib import Path
 from unittest.mock import patch
 
 import numpy as np
@@ -131,41 +132,46 @@ def killed_at(work, store):
     return os.waitpid(pid, 0)[1]
 
 
-class KillingOperations(CountingOperations):
-    """Kills this process at the n-th operation: before it, after it, or half-way in a write."""
+class AtOperation:
+    """Ends something at the n-th operation: before it, after it, or half-way in a write."""
 
-    def __init__(self, at, moment):
+    def __init__(self, at, moment="before"):
         super().__init__()
         self._at = at
         self._moment = moment
 
     def before(self, name):
         if self._moment == "before":
-            self._kill_here()
+            self._look()
 
     def after(self, name):
         if self._moment == "after" or (self._moment == "half" and name == "write"):
-            self._kill_here()
+            self._look()
 
     def torn(self, size):
         return size // 2 if self._moment == "half" and len(self.names) == self._at else size
 
-    def _kill_here(self):
+    def _look(self):
         if len(self.names) == self._at:
-            os.kill(os.getpid(), signal.SIGKILL)
+            self.end()
+
+    def end(self):
+        os.kill(os.getpid(), signal.SIGKILL)
 
 
-class FailingOperations(CountingOperations):
-    """Raises an OSError at the n-th operation, once; the disk has 12345 bytes free."""
+class KillingOperations(AtOperation, CountingOperations):
+    """Kills this process at an operation."""
+
+
+class FailingOperations(AtOperation, CountingOperations):
+    """Raises an OSError before the n-th operation, once; the disk has 12345 bytes free."""
 
     def __init__(self, at, code=errno.ENOSPC):
-        super().__init__()
-        self._at = at
+        super().__init__(at)
         self._code = code
 
-    def before(self, name):
-        if len(self.names) == self._at:
-            raise OSError(self._code, os.strerror(self._code))
+    def end(self):
+        raise OSError(self._code, os.strerror(self._code))
 
     def free_bytes(self, path):
         return 12345
@@ -186,7 +192,7 @@ class PowerCutOperations(CountingOperations):
         super().__init__()
         self._at = at
         self._undo_renames = undo_renames
-        self._files = {}
+        self._paths = {}
         self._unsynced = set()
         self._entries = set()
         self._renames = []
@@ -199,26 +205,18 @@ class PowerCutOperations(CountingOperations):
 
     def create(self, path):
         descriptor = super().create(path)
-        self._files[descriptor] = path
-        self._unsynced.add(descriptor)
+        self._paths[descriptor] = path
+        self._unsynced.add(path)
         self._entries.add(path)
         return descriptor
 
     def write(self, descriptor, data):
-        self._unsynced.add(descriptor)
+        self._unsynced.add(self._paths[descriptor])
         return super().write(descriptor, data)
 
     def fsync(self, descriptor):
         super().fsync(descriptor)
-        self._unsynced.discard(descriptor)
-
-    def close(self, descriptor):
-        path = self._files.pop(descriptor, None)
-        if path is not None and descriptor in self._unsynced:
-            self._unsynced.discard(descriptor)
-            self._files[-len(self.names)] = path
-            self._unsynced.add(-len(self.names))
-        super().close(descriptor)
+        self._unsynced.discard(self._paths[descriptor])
 
     def fsync_directory(self, path):
         super().fsync_directory(path)
@@ -228,17 +226,15 @@ class PowerCutOperations(CountingOperations):
     def rename(self, source, target):
         super().rename(source, target)
         self._renames.append((source, target))
-        self._entries = {target / e.name if e.parent == source else e for e in self._entries}
-        self._files = {
-            d: target / p.name if p.parent == source else p for d, p in self._files.items()
-        }
+        for paths in (self._unsynced, self._entries):
+            moved = {path for path in paths if path.parent == source}
+            paths.difference_update(moved)
+            paths.update(target / path.name for path in moved)
 
     def lose(self):
         """Lose what is not durable. A rename may stand or not: the file system decides."""
-        for descriptor in self._unsynced:
-            path = self._files.get(descriptor)
-            if path is not None and path.exists():
-                os.truncate(path, 0)
+        for path in filter(Path.exists, self._unsynced):
+            os.truncate(path, 0)
         for entry in self._entries:
             entry.unlink(missing_ok=True)
         if self._undo_renames:
@@ -254,13 +250,3 @@ class OverwritingStore(CheckpointStore):
 
     def _temporary_directory(self, step):
         return self.directory / str(CheckpointName(step))
-
-
-class NoFsync(PowerCutOperations):
-    """Broken: a commit that makes nothing durable before its rename."""
-
-    def fsync(self, descriptor):
-        self._enter("fsync")
-
-    def fsync_directory(self, path):
-        self._enter("fsync_directory")

@@ -4,20 +4,20 @@ The faults sit behind `ObjectStore`, the one place through which a remote checkp
 on the network in front of a real server of the S3 protocol.
 """
 
+import errno
 import http.client
 import os
 import random
-import signal
 import socket
 import subprocess
 import sys
 import threading
 import urllib.request
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import urlsplit
 
-from checkpoint_faults import counted
+from checkpoint_faults import AtOperation, counted
 
 from sweeper.checkpoint.format import MANIFEST_FILE
 from sweeper.checkpoint.identity import CheckpointName
@@ -117,40 +117,15 @@ class CountingObjects(FileObjects):
         self.before(name)
 
 
-class KillingObjects(CountingObjects):
-    """Kills this process before or after the n-th operation."""
-
-    def __init__(self, at, moment):
-        super().__init__()
-        self._at = at
-        self._moment = moment
-
-    def before(self, name):
-        self._kill("before")
-
-    def after(self, name):
-        self._kill("after")
-
-    def _kill(self, moment):
-        if len(self.names) == self._at and moment == self._moment:
-            os.kill(os.getpid(), signal.SIGKILL)
+class KillingObjects(AtOperation, CountingObjects):
+    """Kills this process at an operation."""
 
 
-class ImpatientObjects(ObjectStore):
-    """S3 as a client sees it that tries nothing twice."""
+class FailingObjects(AtOperation, CountingObjects):
+    """Raises an error at an operation."""
 
-    def __init__(self):
-        super().__init__("s3", patience=0.0)
-
-    def connect(self):
-        import fsspec
-
-        once = {"retries": {"mode": "standard", "total_max_attempts": 1}}
-        files = fsspec.filesystem(
-            "s3", use_listings_cache=False, skip_instance_cache=True, config_kwargs=once
-        )
-        files.retries = 1
-        return files
+    def end(self):
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
 
 
 class ManifestFirst(RemoteCheckpointStore):
@@ -169,7 +144,6 @@ class FailingNetwork:
     """Forwards HTTP to a server; a request in ten fails, in one of four ways."""
 
     def __init__(self, target, seed, share=0.1):
-        self.requests = 0
         self.failures = 0
         numbers = random.Random(seed)
         lock = threading.Lock()
@@ -181,33 +155,30 @@ class FailingNetwork:
 
             def forward(self):
                 with lock:
-                    network.requests += 1
                     failing = numbers.random() < share
                     how = numbers.choice(["cut", "error", "unanswered", "half"])
                     network.failures += failing
+                how = how if failing else "whole"
                 body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-                if failing and how == "cut":
-                    self.cut()
-                    return
-                if failing and how == "error":
+                if how == "error":
                     self.answer(500, [], b"<Error><Code>InternalError</Code></Error>")
-                    return
-                server = http.client.HTTPConnection(address, timeout=30)
-                try:
-                    server.request(self.command, self.path, body, dict(self.headers))
-                    response = server.getresponse()
-                    content = response.read()
-                finally:
-                    server.close()
-                if failing and how == "unanswered":
-                    self.cut()
-                    return
-                whole = not (failing and how == "half")
-                self.answer(response.status, response.getheaders(), content, whole=whole)
+                elif how != "cut":
+                    with closing(http.client.HTTPConnection(address, timeout=30)) as server:
+                        server.request(self.command, self.path, body, dict(self.headers))
+                        response = server.getresponse()
+                        content = response.read()
+                    if how == "half":
+                        self.answer(response.status, response.getheaders(), content, 2)
+                    elif how == "whole":
+                        self.answer(response.status, response.getheaders(), content)
+                if how in ("cut", "unanswered", "half"):
+                    self.close_connection = True
+                    self.wfile.flush()
+                    self.connection.shutdown(socket.SHUT_RDWR)
 
             do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = forward  # noqa: N815
 
-            def answer(self, status, headers, body, *, whole=True):
+            def answer(self, status, headers, body, part=1):
                 self.send_response_only(status)
                 named = {name.lower() for name, _ in headers}
                 for name, value in headers:
@@ -217,14 +188,7 @@ class FailingNetwork:
                     self.send_header("Content-Length", str(len(body)))
                 self.end_headers()
                 if self.command != "HEAD":
-                    self.wfile.write(body if whole else body[: len(body) // 2])
-                if not whole:
-                    self.cut()
-
-            def cut(self):
-                self.close_connection = True
-                self.wfile.flush()
-                self.connection.shutdown(socket.SHUT_RDWR)
+                    self.wfile.write(body[: len(body) // part])
 
             def log_message(self, *_arguments): ...
 

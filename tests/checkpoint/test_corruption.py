@@ -8,10 +8,7 @@ from pathlib import Path
 import pytest
 from checkpoint_faults import snapshot
 
-import sweeper.checkpoint.format
 import sweeper.checkpoint.reading
-import sweeper.checkpoint.tensors
-from sweeper.checkpoint.format import Manifest
 from sweeper.checkpoint.reading import load_checkpoint, load_newest, read_kept
 from sweeper.checkpoint.store import CheckpointStore
 from sweeper.errors import CheckpointError, CorruptCheckpointError
@@ -25,10 +22,10 @@ def flip(path, position, bit):
     path.write_bytes(data)
 
 
-def undetected_flips(store, path, files=FILES):
+def undetected_flips(path):
     """Flip one bit of every byte of every file in turn; return where loading noticed nothing."""
     missed = []
-    for name in files:
+    for name in FILES:
         original = (path / name).read_bytes()
         for position in range(len(original)):
             flip(path / name, position, position % 8)
@@ -44,36 +41,8 @@ def undetected_flips(store, path, files=FILES):
 
 def test_a_flipped_bit_anywhere_is_found(store):
     path = store.commit(snapshot(1, size=20)).path
-    assert undetected_flips(store, path) == []
+    assert undetected_flips(path) == []
     assert load_checkpoint(path).step == 1
-
-
-def test_control_a_reader_that_believes_every_digest_misses_flipped_bits(store, monkeypatch):
-    class Believer:
-        """Stands for xxh3_128 and compares equal to whatever was expected."""
-
-        def __init__(self, *_): ...
-        def update(self, _): ...
-        def hexdigest(self):
-            return Anything()
-
-    class Anything(str):
-        __slots__ = ()
-        __hash__ = str.__hash__
-
-        def __eq__(self, _):
-            return True
-
-        def __ne__(self, _):
-            return False
-
-    path = store.commit(snapshot(1, size=20)).path
-    for module in ("tensors", "format"):
-        xxhash = getattr(sweeper.checkpoint, module).xxhash
-        monkeypatch.setattr(xxhash, "xxh3_128", Believer)
-        monkeypatch.setattr(xxhash, "xxh3_128_hexdigest", lambda _: Anything())
-    last = (path / FILES[0]).stat().st_size - 1
-    assert (FILES[0], last) in undetected_flips(store, path, FILES[:1])
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -92,22 +61,17 @@ def test_a_damaged_file_is_named_set_aside_and_the_checkpoint_before_is_used(
     with pytest.raises(CorruptCheckpointError, match=name):
         load_checkpoint(second)
     notices = []
-    loaded = load_newest([store.directory], notices.append)
-    assert loaded is not None
-    assert loaded.step == 1
-    assert len(notices) == 1
-    assert name in notices[0]
-    assert "step-000000002.corrupt-1" in notices[0]
+    assert load_newest([store.directory], notices.append).step == 1
+    (notice,) = notices
+    assert name in notice
+    assert "step-000000002.corrupt-1" in notice
     assert (store.directory / "step-000000002.corrupt-1").is_dir()
     assert load_newest([store.directory], pytest.fail).step == 1
 
 
-def test_a_flipped_tensor_is_named_and_a_header_that_means_the_same_is_still_found(store):
+def test_a_header_that_is_changed_and_means_the_same_is_found(store):
     path = store.commit(snapshot(1)).path / "tensors.safetensors"
     data = path.read_bytes()
-    flip(path, path.stat().st_size - 1, 0)
-    with pytest.raises(CorruptCheckpointError, match=r"'\w+' has the digest \w{32}, expected \w"):
-        load_checkpoint(path.parent)
     padding = data.index(b"}} ") + 2
     path.write_bytes(data[:padding] + b"\t" + data[padding + 1 :])
     with pytest.raises(CorruptCheckpointError, match="digest"):
@@ -151,17 +115,6 @@ def test_names_that_are_no_checkpoints_are_never_read_or_deleted(store):
         load_checkpoint(store.directory / "latest")
 
 
-def test_a_directory_moved_half_way_is_passed_over(store):
-    store.commit(snapshot(1))
-    half = store.directory / "step-000000002"
-    half.mkdir()
-    whole = store.commit(snapshot(3)).path
-    (whole / "manifest.json").rename(half / "manifest.json")
-    notices = []
-    assert load_newest([store.directory], notices.append).step == 1
-    assert len(notices) == 2
-
-
 def test_the_newest_over_all_attempts_is_found_and_the_later_attempt_wins_a_tie(tmp_path):
     first, second = (CheckpointStore(tmp_path / name) for name in ("attempt-01", "attempt-02"))
     directories = [first.directory, second.directory, tmp_path / "attempt-03"]
@@ -184,8 +137,7 @@ def test_the_fallback_works_where_nothing_can_be_renamed(store, second, monkeypa
         raise OSError(errno.EROFS, os.strerror(errno.EROFS))
 
     monkeypatch.setattr(Path, "rename", read_only)
-    loaded = load_newest([store.directory], notices.append)
-    assert loaded.step == 1
+    assert load_newest([store.directory], notices.append).step == 1
     assert "could not be renamed" in notices[0]
     assert second.is_dir()
 
@@ -194,64 +146,33 @@ def test_a_directory_that_is_none_is_said_and_passed_over(store, tmp_path):
     store.commit(snapshot(1))
     (tmp_path / "file").write_text("")
     notices = []
-    loaded = load_newest([store.directory, tmp_path / "file"], notices.append)
-    assert loaded.step == 1
+    assert load_newest([store.directory, tmp_path / "file"], notices.append).step == 1
     assert "cannot be listed" in notices[0]
-
-
-def test_a_checkpoint_that_the_disk_does_not_give_is_passed_over_but_not_set_aside(
-    store, monkeypatch, second
-):
-    read = sweeper.checkpoint.format._read_tensors
-
-    def broken(tensors, file, manifest):
-        if tensors.parent == second:
-            raise OSError(errno.EIO, os.strerror(errno.EIO))
-        return read(tensors, file, manifest)
-
-    monkeypatch.setattr(sweeper.checkpoint.format, "_read_tensors", broken)
-    notices = []
-    assert load_newest([store.directory], notices.append).step == 1
-    assert "cannot be read" in notices[0]
-    assert second.is_dir()
-
-
-def test_a_later_format_is_refused_and_not_taken_for_damage(store, monkeypatch):
-    with monkeypatch.context() as later:
-        later.setattr(sweeper.checkpoint.format, "FORMAT_VERSION", 2)
-        path = store.commit(snapshot(2)).path
-    store.commit(snapshot(1))
-    with pytest.raises(CheckpointError, match="format 2") as raised:
-        load_newest([store.directory], pytest.fail)
-    assert not isinstance(raised.value, CorruptCheckpointError)
-    assert path.is_dir()
 
 
 def test_a_checkpoint_that_is_deleted_while_it_is_read_is_read_to_its_end(store, monkeypatch):
     committed = store.commit(snapshot(1))
-    path = committed.path
-    read = sweeper.checkpoint.format._read_state
+    read = sweeper.checkpoint.reading.read_verified
 
-    def deleting_meanwhile(state, file, manifest):
+    def deleting_first(path, files):
         store.delete(path)
-        return read(state, file, manifest)
+        assert store.list() == ()
+        return read(path, files)
 
-    monkeypatch.setattr(sweeper.checkpoint.format, "_read_state", deleting_meanwhile)
-    loaded = load_checkpoint(path)
-    assert store.list() == (), "control: it was deleted before its state and tensors were read"
+    monkeypatch.setattr(sweeper.checkpoint.reading, "read_verified", deleting_first)
+    loaded = load_checkpoint(committed.path)
     assert (loaded.step, loaded.digest) == (1, committed.digest)
 
 
 def test_a_checkpoint_that_vanishes_before_it_is_opened_is_looked_for_again(store, monkeypatch):
     """A paused attempt goes on, and replaces the checkpoint that its successor is about to read."""
     first = store.commit(snapshot(1)).path
-    load = sweeper.checkpoint.reading.load_checkpoint
 
     def overtaken(path):
         if path == first:
             store.commit(snapshot(2))
             store.delete(first)
-        return load(path)
+        return load_checkpoint(path)
 
     monkeypatch.setattr(sweeper.checkpoint.reading, "load_checkpoint", overtaken)
     notices = []
@@ -268,4 +189,3 @@ def test_what_retention_knows_is_read_from_the_manifests_alone(store):
     assert (one.step, one.metrics, one.trained_seconds) == (1, {"val_loss": 0.5}, 3.0)
     assert one.good
     assert not two.good
-    assert Manifest.parse((one.path / "manifest.json").read_bytes(), one.path).step == 1

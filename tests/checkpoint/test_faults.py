@@ -14,7 +14,6 @@ from checkpoint_faults import (
     CountingOperations,
     FailingOperations,
     KillingOperations,
-    NoFsync,
     OverwritingStore,
     PowerCut,
     PowerCutOperations,
@@ -26,7 +25,7 @@ from checkpoint_faults import (
 
 from sweeper.checkpoint.identity import unfinished_name
 from sweeper.checkpoint.operations import FileOperations
-from sweeper.checkpoint.reading import load_checkpoint, load_newest, read_kept
+from sweeper.checkpoint.reading import load_checkpoint, load_newest
 from sweeper.checkpoint.store import CheckpointStore, sweep_leftovers
 from sweeper.errors import CheckpointError
 from sweeper.support.processes import ProcessIdentity
@@ -90,13 +89,13 @@ def test_control_a_store_that_overwrites_is_caught(tmp_path):
     assert any(notices for *_, notices in seen), "half a checkpoint was found under a real name"
 
 
-def cut_power_everywhere(directory, make, *, undo_renames):
+def cut_power_everywhere(directory, *, undo_renames):
     """Cut the power before each operation of a commit, and after it was announced."""
     seen = []
     for at in range(1, len(operations_of(commit_two, directory)) + 2):
         CheckpointStore(directory).commit(snapshot(1))
         notices = []
-        operations = make(at, undo_renames=undo_renames)
+        operations = PowerCutOperations(at, undo_renames=undo_renames)
         announced = False
         try:
             CheckpointStore(directory, operations=operations).commit(snapshot(2))
@@ -112,28 +111,11 @@ def cut_power_everywhere(directory, make, *, undo_renames):
 
 @pytest.mark.parametrize("undo_renames", [False, True])
 def test_a_power_cut_anywhere_loses_nothing_that_was_announced(tmp_path, undo_renames):
-    seen = cut_power_everywhere(tmp_path / "c", PowerCutOperations, undo_renames=undo_renames)
+    seen = cut_power_everywhere(tmp_path / "c", undo_renames=undo_renames)
     for step, announced, notices in seen:
         assert step in ((2,) if announced else (1, 2))
         assert notices == []
     assert [announced for _, announced, _ in seen] == [False] * (len(seen) - 1) + [True]
-
-
-@pytest.mark.parametrize("undo_renames", [False, True])
-def test_control_a_commit_without_fsync_is_caught_by_the_power_cut(tmp_path, undo_renames):
-    seen = cut_power_everywhere(tmp_path / "c", NoFsync, undo_renames=undo_renames)
-    assert any(notices or (announced and step != 2) for step, announced, notices in seen)
-
-
-def test_everything_is_durable_before_the_rename_and_the_rename_before_the_announcement(store):
-    store.commit(snapshot(1))
-    counting = CountingOperations()
-    CheckpointStore(store.directory, operations=counting).commit(snapshot(2))
-    order = " ".join(counting.names)
-    file = r"create (?:write )+fsync close "
-    assert re.fullmatch(
-        rf"make_directory (?:{file}){{3}}fsync_directory rename fsync_directory", order
-    )
 
 
 def left_behind(directory):
@@ -178,27 +160,13 @@ def test_a_file_system_that_is_full_says_how_much_is_needed_and_free(tmp_path):
     try:
         store = CheckpointStore(mount / "checkpoints")
         store.commit(snapshot(1))
-        with pytest.raises(
-            CheckpointError, match=r"No space left.*needs about \d{6} bytes"
-        ) as full:
+        with pytest.raises(CheckpointError, match=r"No space left.*needs about \d{6}") as full:
             store.commit(snapshot(2, size=30_000))
         free = int(re.search(r"(\d+) bytes are free", str(full.value))[1])
         assert 0 <= free < 64 * 1024
         assert left_behind(store.directory) == ["step-000000001"]
-        subprocess.run(["mount", "-o", "remount,ro", str(mount)], check=True)
-        with pytest.raises(CheckpointError, match=r"Read-only file system.*--runs-dir"):
-            store.commit(snapshot(2))
-        with pytest.raises(CheckpointError, match="cannot be deleted"):
-            store.delete(store.directory / "step-000000001")
-        assert load_newest([store.directory], pytest.fail).step == 1
     finally:
         subprocess.run(["umount", str(mount)], check=True)
-
-
-def test_a_path_below_a_regular_file_is_one_clear_error(tmp_path):
-    (tmp_path / "file").write_text("")
-    with pytest.raises(CheckpointError, match="Not a directory"):
-        CheckpointStore(tmp_path / "file" / "checkpoints").commit(snapshot(1))
 
 
 def test_what_cannot_even_be_removed_is_said_with_the_error(store):
@@ -220,17 +188,6 @@ def test_an_interruption_inside_a_commit_cleans_up_too(store):
     with pytest.raises(KeyboardInterrupt):
         CheckpointStore(store.directory, operations=Interrupting()).commit(snapshot(1))
     assert left_behind(store.directory) == []
-
-
-def test_a_step_taken_again_stands_beside_the_first_until_that_is_deleted(store):
-    first = store.commit(snapshot(5, fill=1.0))
-    second = store.commit(snapshot(5, fill=2.0))
-    assert store.list() == (first.path, second.path)
-    assert second.path.name == "step-000000005.2"
-    assert load_newest([store.directory], pytest.fail).tensors["kernel"][0] == 2
-    store.delete(first.path)
-    assert store.commit(snapshot(5, fill=3.0)).path.name == "step-000000005.3"
-    assert [k.step for k in read_kept([store.directory])] == [5, 5]
 
 
 def test_a_name_that_is_taken_meanwhile_is_not_overwritten(store):

@@ -3,10 +3,10 @@
 from pathlib import Path
 
 import pytest
+from small_models import Runner
 
 from sweeper.errors import UsageError
 from sweeper.spec.settings import load_settings
-from sweeper.support.paths import RemotePath, RunPaths, parse_location
 
 
 @pytest.fixture(autouse=True)
@@ -15,13 +15,15 @@ def bare_directory(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
 
-def test_a_url_is_read_as_it_is_written():
-    location = parse_location("s3://bucket/some/prefix/")
-    assert location == RemotePath("s3", ("bucket", "some", "prefix"))
-    assert str(location) == "s3://bucket/some/prefix"
-    assert str(location / "x") == "s3://bucket/some/prefix/x"
-    assert (location.name, str(location.parent)) == ("prefix", "s3://bucket/some")
-    assert parse_location("/large/disk") == Path("/large/disk")
+def test_the_location_is_a_setting_read_and_typed_as_it_is_written(monkeypatch):
+    assert load_settings().checkpoints_location is None
+    monkeypatch.setenv("SWEEPER_CHECKPOINTS", "s3://b")
+    assert str(load_settings().checkpoints_location) == "s3://b"
+    settings = load_settings(checkpoints="s3://bucket/some/prefix/")
+    assert str(settings.checkpoints_location / "x") == "s3://bucket/some/prefix/x"
+    typed = settings.command("resume", "small", checkpoints="s3://bucket/some/prefix")
+    assert typed == "sweeper resume small --checkpoints s3://bucket/some/prefix"
+    assert load_settings(checkpoints="/large/disk").checkpoints_location == Path("/large/disk")
 
 
 @pytest.mark.parametrize(
@@ -29,39 +31,28 @@ def test_a_url_is_read_as_it_is_written():
     [
         ("http://host/x", "none of the known object stores"),
         ("s3://", "names no bucket"),
-        ("s3://key:secret@bucket/x", "credentials"),
+        ("s3://key:SECRET@bucket/x", "credentials"),
+        ("s3:/key:SECRET@bucket", r"s3:/key:\*\*\*@bucket.*object stores"),
+        ("s3://bucket:SECRET", "cannot be part"),
         ("s3://bucket/../other", "cannot be part"),
         ("s3://bucket//x", "cannot be part"),
         ("s3://bucket/*", "cannot be part"),
-        ("s3://bucket/x?versionId=1", "cannot be part"),
+        ("s3://bucket/x?token=SECRET", "cannot be part"),
+        ("s3://bucket/key:SECRET", "cannot be part"),
     ],
 )
-def test_what_is_no_location_is_refused_with_a_reason(url, said):
-    with pytest.raises(UsageError, match=said):
-        parse_location(url)
-    with pytest.raises(UsageError, match=f"--checkpoints: found.*{said}"):
+def test_what_is_no_location_is_refused_with_a_reason_and_no_secret(url, said):
+    with pytest.raises(UsageError, match=f"--checkpoints: found.*{said}") as caught:
         load_settings(checkpoints=url)
+    assert "SECRET" not in str(caught.value)
 
 
-def test_only_checkpoints_go_to_the_location_for_checkpoints():
-    paths = RunPaths(Path("/runs"), "small", parse_location("s3://bucket/p"))
-    assert str(paths.checkpoints(3, 1)) == (
-        "s3://bucket/p/small/trial-00003/attempt-01/checkpoints"
-    )
-    assert paths.log(3, 1) == Path("/runs/small/trial-00003/attempt-01/log.txt")
-    assert paths.trial_files(3) == Path("/runs/small/trial-00003/files")
-    moved = RunPaths(Path("/runs"), "small", Path("/large"))
-    assert moved.checkpoints(3, 1) == Path("/large/small/trial-00003/attempt-01/checkpoints")
-    default = RunPaths(Path("/runs"), "small")
-    assert default.checkpoints(3, 1) == default.attempt(3, 1) / "checkpoints"
-
-
-def test_the_location_is_a_setting_like_the_others(monkeypatch):
-    assert load_settings().checkpoints_location is None
-    Path("sweeper.toml").write_text('checkpoints = "s3://a"\n')
-    assert load_settings().checkpoints_location == RemotePath("s3", ("a",))
-    monkeypatch.setenv("SWEEPER_CHECKPOINTS", "s3://b")
-    assert str(load_settings().checkpoints_location) == "s3://b"
-    settings = load_settings(checkpoints="s3://c/d")
-    typed = settings.command("resume", "small", checkpoints=settings.checkpoints)
-    assert typed == "sweeper resume small --checkpoints s3://c/d"
+def test_only_checkpoints_go_to_their_location_which_every_trial_must_reach(tmp_path):
+    ran = Runner(tmp_path)(checkpoints_dir=tmp_path / "large")
+    attempt = Path("small", "trial-00000", "attempt-01")
+    directories = {Path(kept.path).parent for kept in ran.results.best.checkpoints}
+    assert directories == {tmp_path / "large" / attempt / "checkpoints"}
+    assert not (tmp_path / "runs" / attempt / "checkpoints").exists()
+    assert not (tmp_path / "large" / attempt / "log.txt").exists()
+    with pytest.raises(UsageError, match="memory of one process"):
+        ran.study.run(isolation="spawn", checkpoints_dir="memory://x", runs_dir=tmp_path / "runs")

@@ -109,41 +109,44 @@ def test_checkpoints_without_a_marker_are_only_adopted_by_who_has_a_record_of_th
     assert read_marker(tmp_path) is not None
 
 
-@pytest.mark.parametrize("links", [True, False], ids=["links", "a file system without links"])
-def test_of_two_who_begin_at_the_same_moment_one_is_refused(tmp_path, monkeypatch, links):
-    """Both look, and find nothing, before either writes; without links a read may come between."""
-    both_looked = threading.Barrier(2)
-    look = markers.read_marker
-    waited = threading.local()
-
-    def looking(directory):
-        found = look(directory)
-        waited.count = getattr(waited, "count", 0) + 1
-        if waited.count == 1 and links:
-            both_looked.wait(10)
-        return found
-
-    if not links:
-
-        def no_links(*_):
-            raise OSError(95, "no links here")
-
-        monkeypatch.setattr(markers.os, "link", no_links)
-    monkeypatch.setattr(markers, "read_marker", looking)
+def claim_twice(directory, *, at_once):
+    """Let two studies claim a directory, one after the other or at once; return who was refused."""
     refused = []
 
     def begin(identity):
         try:
-            claim_directory(tmp_path, replace(MARKER, identity=identity * 32))
+            claim_directory(directory, replace(MARKER, identity=identity * 32))
         except ForeignCheckpointError:
             refused.append(identity)
 
     threads = [threading.Thread(target=begin, args=(identity,)) for identity in "12"]
     for thread in threads:
         thread.start()
-        if not links:
+        if not at_once:
             thread.join()
     for thread in threads:
         thread.join()
-    assert len(refused) == 1
-    assert look(tmp_path).identity[0] not in refused
+    return refused
+
+
+def test_of_two_who_begin_at_the_same_moment_one_is_refused(tmp_path, monkeypatch):
+    """Both look, and find nothing, before either writes."""
+    both_looked, first = threading.Barrier(2), threading.local()
+
+    def looking(directory):
+        found = read_marker(directory)
+        if not hasattr(first, "look"):
+            first.look = both_looked.wait(10)
+        return found
+
+    monkeypatch.setattr(markers, "read_marker", looking)
+    (refused,) = claim_twice(tmp_path, at_once=True)
+    assert read_marker(tmp_path).identity[0] != refused
+
+
+def test_on_a_file_system_without_links_the_second_is_refused_as_well(tmp_path, monkeypatch):
+    def no_links(*_):
+        raise OSError(95, "no links here")
+
+    monkeypatch.setattr(markers.os, "link", no_links)
+    assert claim_twice(tmp_path, at_once=False) == ["2"]

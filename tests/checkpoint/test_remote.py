@@ -1,4 +1,7 @@
-"""Checkpoints in an object store are committed or absent, whatever fails, and are found again."""
+"""Checkpoints in an object store are committed or absent, whatever fails, and are found again.
+
+A store is files of this disk, or a real server of the S3 protocol behind a network that fails.
+"""
 
 import errno
 import os
@@ -7,47 +10,57 @@ import shutil
 import signal
 import subprocess
 import sys
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
-from unittest.mock import patch
 
+import numpy as np
 import pytest
 from checkpoint_faults import commit_two, delete_one, killed_at, snapshot
 from object_faults import (
+    BUCKET,
     CountingObjects,
+    FailingNetwork,
+    FailingObjects,
     FileObjects,
     KillingObjects,
     ManifestFirst,
     prefix_of,
+    set_s3_environment,
 )
 
-from sweeper.checkpoint import remote_objects as objects_module
-from sweeper.checkpoint.format import MANIFEST_FILE, TENSORS_FILE
+from sweeper.checkpoint import remote_objects
+from sweeper.checkpoint.format import MANIFEST_FILE, TENSORS_FILE, Snapshot
 from sweeper.checkpoint.reading import load_checkpoint, load_newest, read_kept
 from sweeper.checkpoint.remote_objects import (
     ObjectStore,
-    check_checkpoints_location,
     is_set_aside_remote,
-    is_transient,
     listed_objects,
     sweep_remote,
 )
 from sweeper.checkpoint.remote_store import RemoteCheckpointStore, open_store
 from sweeper.checkpoint.store import CheckpointStore, sweep_leftovers
-from sweeper.errors import CheckpointError, CorruptCheckpointError, UsageError
+from sweeper.errors import CheckpointError, CorruptCheckpointError
 from sweeper.support.paths import RemotePath
+
+SMALLEST_PART = 5 << 20
+"""Bytes: S3 refuses smaller parts."""
+
+
+@contextmanager
+def through(objects):
+    """Let everything read and write by these operations."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(remote_objects, "objects_of", lambda _: objects)
+        yield
 
 
 @pytest.fixture
 def prefix(tmp_path, monkeypatch):
     """Give a place in an object store of files, for everything that reads and writes there."""
     monkeypatch.chdir("/")
-    monkeypatch.setattr(objects_module, "objects_of", lambda _: FileObjects())
-    return prefix_of(tmp_path / "bucket" / "attempt-01" / "checkpoints")
-
-
-def through(objects):
-    """Let everything read and write by these operations."""
-    return patch.object(objects_module, "objects_of", lambda _: objects)
+    with through(FileObjects()):
+        yield prefix_of(tmp_path / "bucket" / "attempt-01" / "checkpoints")
 
 
 def without_manifest(prefix):
@@ -100,6 +113,17 @@ def test_an_upload_killed_at_any_operation_is_committed_or_absent(prefix):
     }
 
 
+def test_an_upload_that_fails_at_any_operation_leaves_the_one_before(prefix):
+    counting = CountingObjects()
+    with through(counting):
+        RemoteCheckpointStore(prefix).commit(snapshot(1))
+    for at in range(1, len(counting.names) + 1):
+        with through(FailingObjects(at, "before")), pytest.raises(CheckpointError):
+            RemoteCheckpointStore(prefix).commit(snapshot(2))
+        assert load_newest([prefix], pytest.fail).step == 1
+    assert RemoteCheckpointStore(prefix).commit(snapshot(3)).step == 3
+
+
 def test_a_remote_deletion_killed_anywhere_leaves_all_of_a_checkpoint_or_nothing(prefix):
     seen = kill_everywhere(delete_one, prefix)
     for name, moment, step, notices in seen:
@@ -112,18 +136,11 @@ def test_control_a_store_that_puts_the_manifest_first_is_caught(prefix):
     assert any(notices for *_, notices in seen), "half a checkpoint had a manifest"
 
 
-class Forgetful(FileObjects):
-    """Its listings do not show what is there: as old as they can be."""
-
-    def list(self, prefix):
-        return {}
-
-
 def test_a_resume_finds_what_was_announced_though_no_listing_shows_it(prefix, monkeypatch):
     store = RemoteCheckpointStore(prefix)
     announced = [store.commit(snapshot(step)).path for step in (1, 2)]
     with monkeypatch.context() as forgetting:
-        forgetting.setattr(objects_module, "objects_of", lambda _: Forgetful())
+        forgetting.setattr(FileObjects, "list", lambda *_: {})
         assert load_newest([prefix], pytest.fail) is None, "the listing alone finds nothing"
         assert load_newest([prefix], pytest.fail, known=announced).step == 2
         assert [k.step for k in read_kept([prefix], announced)] == [1, 2]
@@ -132,7 +149,7 @@ def test_a_resume_finds_what_was_announced_though_no_listing_shows_it(prefix, mo
     assert [k.step for k in read_kept([prefix], announced)] == [1]
 
 
-def test_a_checkpoint_that_vanishes_while_it_is_wanted_is_looked_for_again(prefix, monkeypatch):
+def test_a_checkpoint_that_vanishes_while_it_is_wanted_is_looked_for_again(prefix):
     """A paused attempt goes on, and replaces the checkpoint that its successor is reading."""
     store = RemoteCheckpointStore(prefix)
     first = store.commit(snapshot(1)).path
@@ -144,8 +161,8 @@ def test_a_checkpoint_that_vanishes_while_it_is_wanted_is_looked_for_again(prefi
                 store.delete(first)
             super().download(path, file)
 
-    monkeypatch.setattr(objects_module, "objects_of", lambda _: Overtaken())
-    assert load_newest([prefix], pytest.fail).step == 2
+    with through(Overtaken()):
+        assert load_newest([prefix], pytest.fail).step == 2
 
 
 def test_a_damaged_remote_checkpoint_is_set_aside_and_the_one_before_it_is_used(prefix):
@@ -168,24 +185,19 @@ def test_a_damaged_remote_checkpoint_is_set_aside_and_the_one_before_it_is_used(
     assert set_aside(prefix) == []
 
 
-class Unreachable(FileObjects):
-    def list(self, prefix):
-        raise OSError(errno.ETIMEDOUT, os.strerror(errno.ETIMEDOUT))
-
-    def download(self, path, file):
-        raise OSError(errno.ETIMEDOUT, os.strerror(errno.ETIMEDOUT))
-
-
 def test_a_store_that_does_not_answer_is_no_empty_one(prefix, monkeypatch):
+    def unreachable(*_):
+        raise OSError(errno.ETIMEDOUT, os.strerror(errno.ETIMEDOUT))
+
     path = RemoteCheckpointStore(prefix).commit(snapshot(1)).path
-    monkeypatch.setattr(objects_module, "objects_of", lambda _: Unreachable())
+    monkeypatch.setattr(FileObjects, "download", unreachable)
+    for known in ([], [path]):
+        for look in (partial(load_newest, notice=pytest.fail), read_kept):
+            with pytest.raises(CheckpointError, match="cannot be read"):
+                look([prefix], known=known)
+    monkeypatch.setattr(FileObjects, "list", unreachable)
     with pytest.raises(CheckpointError, match=r"cannot be listed.*credentials"):
         load_newest([prefix], pytest.fail)
-    monkeypatch.setattr(Unreachable, "list", lambda *_: {})
-    with pytest.raises(CheckpointError, match="cannot be read"):
-        load_newest([prefix], pytest.fail, known=[path])
-    with pytest.raises(CheckpointError, match="cannot be read"):
-        read_kept([prefix], [path])
 
 
 def test_without_space_for_a_download_no_checkpoint_is_taken_for_missing_or_damaged(
@@ -198,21 +210,20 @@ def test_without_space_for_a_download_no_checkpoint_is_taken_for_missing_or_dama
 
     with monkeypatch.context() as full:
         full.setattr("tempfile.gettempdir", none_usable)
-        for look in (load_newest, read_kept):
+        for look in (partial(load_newest, notice=pytest.fail), read_kept):
             with pytest.raises(CheckpointError, match=r"no directory for its download.*TMPDIR"):
-                look([prefix], *([pytest.fail] if look is load_newest else []))
+                look([prefix])
     assert load_newest([prefix], pytest.fail).path == path
 
 
-def test_a_listing_that_hides_a_manifest_costs_no_checkpoint(prefix, monkeypatch):
+def test_a_listing_that_hides_a_manifest_costs_no_checkpoint(prefix):
     class HidesManifests(FileObjects):
         def list(self, prefix):
             listed = super().list(prefix)
             return {names: size for names, size in listed.items() if names[-1] != MANIFEST_FILE}
 
     RemoteCheckpointStore(prefix).commit(snapshot(1))
-    with monkeypatch.context() as hiding:
-        hiding.setattr(objects_module, "objects_of", lambda _: HidesManifests())
+    with through(HidesManifests()):
         assert sweep_remote(prefix) == ()
     assert load_newest([prefix], pytest.fail).step == 1
 
@@ -265,50 +276,79 @@ def test_a_spool_that_cannot_be_written_is_said_with_what_to_do(prefix, tmp_path
     ],
 )
 def test_only_faults_that_may_pass_are_tried_again(error, passing, monkeypatch):
-    assert is_transient(error) is passing
-    monkeypatch.setattr("sweeper.checkpoint.remote_objects._FIRST_PAUSE", 0.001)
+    monkeypatch.setattr(remote_objects, "_FIRST_PAUSE", 0.001)
     generator = random.getstate()
-    calls = 0
+    outcomes = [error, None]
 
     def failing_once():
-        nonlocal calls
-        calls += 1
-        if calls == 1:
-            raise error
-        return "done"
+        if outcome := outcomes.pop(0):
+            raise outcome
 
-    store = ObjectStore("memory")
-    if passing:
-        assert store.retrying(failing_once) == "done"
-    else:
-        with pytest.raises(OSError):
-            store.retrying(failing_once)
-        assert calls == 1
+    try:
+        ObjectStore("memory").retrying(failing_once)
+    except (OSError, ValueError):
+        assert not passing
+    assert len(outcomes) == (0 if passing else 1)
     assert random.getstate() == generator, "an upload's faults change no trial's random numbers"
 
 
+IMPORTING = """
+import sys, threading, sweeper.checkpoint.store, sweeper.checkpoint.reading
+print('fsspec' in sys.modules)
+import sweeper.checkpoint.remote_store, fsspec
+fsspec.get_filesystem_class('s3')
+print(threading.active_count())
+"""
+
+
 def test_importing_what_speaks_to_a_store_starts_no_thread_and_local_reading_imports_none():
-    done = subprocess.run(
-        [
-            sys.executable,
-            "-c",
-            """if True:
-            import sys, threading, sweeper.checkpoint.store, sweeper.checkpoint.reading
-            print('fsspec' in sys.modules)
-            import sweeper.checkpoint.remote_store, fsspec
-            fsspec.get_filesystem_class('s3')
-            print(threading.active_count())
-            """,
-        ],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    words = [sys.executable, "-c", IMPORTING]
+    done = subprocess.run(words, capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["False", "1"]
 
 
-def test_memory_is_refused_where_trials_have_processes_of_their_own():
-    location = RemotePath("memory", ("sweeps",))
-    check_checkpoints_location(location, "inline")
-    with pytest.raises(UsageError, match="memory of one process"):
-        check_checkpoints_location(location, "auto")
+@pytest.fixture
+def s3(s3_url, monkeypatch):
+    """Let everything read and write on a server of the S3 protocol."""
+    set_s3_environment(monkeypatch, s3_url)
+    with through(ObjectStore("s3")):
+        yield RemotePath("s3", (BUCKET, "served", "attempt-01", "checkpoints"))
+
+
+def test_a_network_that_fails_one_request_in_ten_loses_nothing(s3, s3_url, monkeypatch):
+    monkeypatch.setattr(remote_objects, "_FIRST_PAUSE", 0.02)
+    in_parts = {"max_concurrency": 1, "chunksize": SMALLEST_PART}
+    monkeypatch.setitem(remote_objects.UPLOADING, "s3", in_parts)
+    generator = random.getstate()
+    two_parts_and_a_bit = np.arange(SMALLEST_PART // 4 * 2 + 99, dtype=np.float32)
+    taken = [snapshot(step) for step in range(1, 8)]
+    taken.append(Snapshot(8, 0, {"w": two_parts_and_a_bit}, {}, {}, ("w",)))
+    with FailingNetwork(s3_url, seed=4) as network:
+        set_s3_environment(monkeypatch, network.url)
+        with through(ObjectStore("s3")):
+            store = RemoteCheckpointStore(s3 / "flaky")
+            done = [store.commit(each) for each in taken]
+            read = [load_checkpoint(committed.path).digest for committed in done]
+    assert network.failures > 3
+    assert random.getstate() == generator, "nor does its client draw from a trial's generator"
+    assert read == [committed.digest for committed in done]
+    set_s3_environment(monkeypatch, s3_url)
+    assert [load_checkpoint(committed.path).digest for committed in done] == read
+
+
+def test_a_bucket_that_is_not_there_is_named(s3):
+    store = RemoteCheckpointStore(RemotePath("s3", ("no-such-bucket", "checkpoints")))
+    assert store.list() == ()
+    with pytest.raises(CheckpointError, match=r"check that s3://no-such-bucket exists"):
+        store.commit(snapshot(1))
+
+
+def test_a_forked_process_connects_anew(s3):
+    def commit(store):
+        signal.alarm(30)
+        os._exit(commit_two(store).step)
+
+    store = RemoteCheckpointStore(s3 / "forked")
+    store.commit(snapshot(1))
+    assert os.waitstatus_to_exitcode(killed_at(commit, store)) == 2
+    assert load_checkpoint(store.directory / "step-000000002").step == 2

@@ -12,14 +12,11 @@ from dataclasses import dataclass
 
 import pytest
 import sqlalchemy as sa
-from contending import processes
 from databases import place_database, postgresql_database
 from stored_study import ROW
 
 from sweeper.db.database import Database
 from sweeper.db.repository import Repository
-
-__all__ = ["processes"]
 
 PATIENCE = 30.0
 

@@ -1,6 +1,8 @@
-"""The study that the tests of repositories keep, and trials of it."""
+"""The study that the tests of repositories keep, and what is stored of its trials."""
 
-from sweeper.db.repository import Claim, StudyRow, WorkerIdentity
+from dataclasses import replace
+
+from sweeper.db.repository import Claim, StudyRow, Waiting, WorkerIdentity
 
 ME = WorkerIdentity.here()
 ROW = StudyRow(
@@ -14,6 +16,11 @@ ROW = StudyRow(
 )
 
 
+def defined(**more):
+    """Return the study with more, or other, entries of its definition."""
+    return replace(ROW, definition={**ROW.definition, **more})
+
+
 def seed(number):
     return 1000 + number
 
@@ -22,3 +29,16 @@ def take(repository, study="digits", worker=ME, **given):
     claimed = repository.claim(study, worker, seed, **given)
     assert isinstance(claimed, Claim), claimed
     return claimed
+
+
+def why_waiting(repository, study="digits"):
+    """Return the reason for which there is no trial to claim now."""
+    waiting = repository.claim(study, ME, seed)
+    assert isinstance(waiting, Waiting), waiting
+    return waiting.reason
+
+
+def evaluate(repository, trial=0, **given):
+    """Store what a checkpoint of a trial gave."""
+    key = {"step": 20, "epoch": 1, "digest": "ab", "data": "test", "data_digest": "cd"}
+    repository.record_evaluation("digits", trial, **{**key, "metrics": {"loss": 1.0}, **given})

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 import sqlalchemy as sa
-from stored_study import ROW, take
+from stored_study import ROW, defined, take
 
 from sweeper.db.attempts import Ending
 from sweeper.errors import SupersededError
@@ -101,4 +101,4 @@ def test_why_nothing_is_audited_is_said(repository):
         repository.create_or_open(replace(ROW, name=name, definition=definition))
         assert line in repository.status(name).exactness.line
     # The policy of auditing is no part of what a study is.
-    repository.create_or_open(replace(ROW, definition={**ROW.definition, "audit": "all"}))
+    repository.create_or_open(defined(audit="all"))

@@ -6,28 +6,17 @@ The broken ones below are the suite's negative controls.
 
 import numpy as np
 import pytest
-from checkpoint_faults import digest
+from checkpoint_faults import digest, snapshot
 from object_faults import BUCKET, set_s3_environment
 
 from sweeper.checkpoint import remote_objects
 from sweeper.checkpoint.format import Snapshot
-from sweeper.checkpoint.reading import load_checkpoint
+from sweeper.checkpoint.reading import load_checkpoint, load_newest
 from sweeper.checkpoint.remote_objects import ObjectStore
 from sweeper.checkpoint.remote_store import RemoteCheckpointStore
 from sweeper.checkpoint.store import CheckpointStore
 from sweeper.errors import CheckpointError
 from sweeper.support.paths import RemotePath
-
-
-def snapshot(step, value=1.0):
-    return Snapshot(
-        step=step,
-        epoch=0,
-        tensors={"w": np.full((3, 2), value, np.float32), "n": np.array(step)},
-        state={"history": [value], "wait": None},
-        metrics={"loss": value},
-        digest_names=("w",),
-    )
 
 
 @pytest.fixture(params=["local", "memory", "s3"])
@@ -43,12 +32,13 @@ def store(request, tmp_path, monkeypatch):
 
 
 def check_it_returns_what_it_was_given(store):
-    taken = snapshot(3, 0.1)
+    taken = snapshot(33)
     expected, tensors = digest(taken), dict(taken.tensors)
     done = store.commit(taken, trained_seconds=1.5)
     loaded = load_checkpoint(done.path)
     assert loaded.digest == done.digest == expected
-    assert (loaded.step, loaded.epoch, loaded.trained_seconds) == (3, 0, 1.5)
+    assert (loaded.step, loaded.epoch, loaded.trained_seconds) == (33, 3, 1.5)
+    assert loaded.bytes == done.bytes > sum(tensor.nbytes for tensor in tensors.values())
     assert (loaded.state, loaded.metrics) == (taken.state, taken.metrics)
     for name, tensor in tensors.items():
         np.testing.assert_array_equal(loaded.tensors[name], tensor)
@@ -61,10 +51,13 @@ def check_it_lists_the_oldest_first(store):
 
 
 def check_it_keeps_both_of_a_step_taken_again(store):
-    first, second = store.commit(snapshot(1, 1.0)), store.commit(snapshot(1, 2.0))
+    first, second = (store.commit(snapshot(1, fill=value)) for value in (1.0, 2.0))
     assert store.list() == (first.path, second.path)
-    assert load_checkpoint(first.path).tensors["w"][0, 0] == 1
-    assert load_checkpoint(second.path).tensors["w"][0, 0] == 2
+    assert load_checkpoint(first.path).tensors["kernel"][0] == 1
+    assert load_newest([store.directory], pytest.fail).tensors["kernel"][0] == 2
+    store.delete(first.path)
+    third = store.commit(snapshot(1, fill=3.0))
+    assert store.list() == (second.path, third.path)
 
 
 def check_it_deletes_what_it_is_asked_and_nothing_else(store):
@@ -92,7 +85,7 @@ def test_a_checkpoint_store_keeps_its_promise(store, check):
 
 class Forgetful(CheckpointStore):
     def commit(self, snapshot, *, trained_seconds=0.0):
-        snapshot = Snapshot(3, 0, snapshot.tensors, {}, snapshot.metrics, snapshot.digest_names)
+        snapshot = Snapshot(33, 3, snapshot.tensors, {}, snapshot.metrics, snapshot.digest_names)
         return super().commit(snapshot, trained_seconds=trained_seconds)
 
 

@@ -1,7 +1,7 @@
 """What checkpoints gave is kept by checkpoint and data set on every database, the newest of each."""
 
 import pytest
-from stored_study import take
+from stored_study import evaluate, take
 
 from sweeper.db.attempts import Ending
 from sweeper.errors import UnknownStudyError
@@ -20,27 +20,22 @@ def claim(digits):
     return claimed
 
 
-def record(repository, loss, **other):
-    key = {"step": 20, "epoch": 1, "digest": "ab", "data": "test", "data_digest": "cd"}
-    repository.record_evaluation("digits", 0, **{**key, **other}, metrics={"loss": loss})
-
-
 def losses(repository):
     return [each.metrics["loss"] for each in repository.trial("digits", 0).evaluations]
 
 
 def test_the_same_again_replaces_and_anything_else_stands_beside(repository, claim):
-    record(repository, 3.0)
+    evaluate(repository, metrics={"loss": 3.0})
     (first,) = repository.trial("digits", 0).evaluations
-    record(repository, 1.0)
+    evaluate(repository)
     (second,) = repository.trials("digits")[0].evaluations
     assert second.evaluated_at >= first.evaluated_at
     assert (second.trial, second.step, second.epoch, second.digest) == (0, 20, 1, "ab")
     assert (second.data, second.data_digest, second.path) == ("test", "cd", PATH)
     assert losses(repository) == [1.0]
-    record(repository, 2.0, data_digest="ef")
-    record(repository, 4.0, data="x.py:test")
-    record(repository, 5.0, step=40, digest="other")
+    evaluate(repository, data_digest="ef", metrics={"loss": 2.0})
+    evaluate(repository, data="x.py:test", metrics={"loss": 4.0})
+    evaluate(repository, step=40, digest="other", metrics={"loss": 5.0})
     assert sorted(losses(repository)) == [1.0, 2.0, 4.0, 5.0]
 
 
@@ -48,7 +43,7 @@ def test_a_trial_goes_on_while_it_is_evaluated(repository, claim):
     """What is evaluated is known of a running trial, and stays known without its checkpoint."""
     asked = repository.trial("digits", 0).distributions
     assert asked == {"rate": FloatRange(0.1, 1.0), "kind": Categorical(("a", None))}
-    record(repository, float("inf"))
+    evaluate(repository, metrics={"loss": float("inf")})
     repository.forget_checkpoint(claim.token, PATH)
     repository.finish(claim.token, Ending("complete", value=1.0, digest="d"))
     (kept,) = repository.trial("digits", 0).evaluations
@@ -57,6 +52,4 @@ def test_a_trial_goes_on_while_it_is_evaluated(repository, claim):
 
 def test_of_a_trial_that_is_not_there_nothing_is_stored(repository, claim):
     with pytest.raises(UnknownStudyError, match="has no trial 1"):
-        repository.record_evaluation(
-            "digits", 1, step=1, epoch=0, digest="", data="", data_digest="", metrics={}
-        )
+        evaluate(repository, 1)

@@ -1,13 +1,12 @@
 """A study that is removed or set aside goes whole on every database, and leaves its name free."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
 from optuna.storages._rdb import models
 from optuna_view import as_optuna_sees_it
-from stored_study import ME, ROW, take
+from stored_study import ME, ROW, defined, evaluate, take
 
 from sweeper.db.attempts import Ending
 from sweeper.db.tables import Base
@@ -16,7 +15,7 @@ from sweeper.records.exactness import AuditRecord
 from sweeper.records.results import CheckpointRecord, EpochRecord
 from sweeper.spec.space import FloatRange
 
-LONGER = replace(ROW, definition={**ROW.definition, "epochs": 4})
+LONGER = defined(epochs=4)
 CHECKPOINT = "/runs/digits/trial-00000/attempt-01/checkpoints/step-000000020"
 
 
@@ -24,21 +23,8 @@ def begin(repository):
     claim = take(repository)
     repository.record_parameter(claim.token, "rate", FloatRange(0.1, 1.0), 0.5)
     repository.record_epochs(claim.token, [EpochRecord(0, {"loss": 1.0})], {0: 1.0})
-    repository.record_checkpoint(claim.token, CheckpointRecord(20, 1, "d" * 32, 10, CHECKPOINT))
+    repository.record_checkpoint(claim.token, CheckpointRecord(20, 1, "ab", 10, CHECKPOINT))
     return claim
-
-
-def evaluate(repository):
-    repository.record_evaluation(
-        "digits",
-        0,
-        step=20,
-        epoch=1,
-        digest="d" * 32,
-        data="test",
-        data_digest="e" * 32,
-        metrics={"loss": 1.0},
-    )
 
 
 @pytest.fixture
@@ -88,10 +74,17 @@ def test_a_renamed_study_is_whole_under_its_new_name(full):
 
 
 def test_a_study_without_a_value_begins_anew(digits):
-    digits.finish(begin(digits).token, Ending("failed", error="KeyError: 'los'"))
+    for _ in range(2):
+        digits.finish(begin(digits).token, Ending("failed", error="KeyError: 'los'"))
     evaluate(digits)
-    _, anew = digits.accept_while_nothing_has_a_value(LONGER, lambda n: 9)
-    assert anew == 1
+    changes, anew = digits.accept_while_nothing_has_a_value(LONGER, lambda n: 9 + n)
+    assert (changes, anew) == (("epochs was 3 and is now 4",), 2)
     trial = digits.trial("digits", 0)
-    assert (trial.state, trial.seed, trial.params, trial.checkpoints) == ("interrupted", 9, {}, ())
-    assert trial.evaluations == ()
+    assert (trial.state, trial.seed, trial.params) == ("interrupted", 9, {})
+    assert trial.epochs == trial.checkpoints == trial.evaluations == ()
+    claim = take(digits)
+    assert (claim.number, claim.attempt, claim.anew_after, claim.params) == (0, 2, 1, {})
+    digits.record_parameter(claim.token, "rate", FloatRange(0.1, 9.0), 5.0)
+    with as_optuna_sees_it(digits.database) as study:
+        assert [t.state.name for t in study.trials] == ["RUNNING", "RUNNING"]
+        assert study.trials[1].intermediate_values == {}

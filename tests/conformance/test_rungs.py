@@ -9,12 +9,10 @@ import pytest
 import sqlalchemy as sa
 from cutting import cut_off_after
 from optuna_view import as_optuna_sees_it
-from stored_study import ME, seed, take
+from stored_study import ME, seed, take, why_waiting
 
-from sweeper.db import optuna_rows, rungs
 from sweeper.db.database import Database
 from sweeper.db.repository import Claim, Ending, Repository, StudyRow, Waiting
-from sweeper.db.tables import RungMember, Study, Trial
 from sweeper.errors import DefinitionError, UsageError
 from sweeper.records.results import EpochRecord
 from sweeper.spec.budgets import Halving, Hyperband, describe_budget
@@ -22,10 +20,6 @@ from sweeper.spec.searching import Objective
 from sweeper.spec.space import FloatRange
 
 STUDY = "digits"
-ON_A_SERVER = pytest.mark.parametrize(
-    "database", [pytest.param("postgresql", marks=pytest.mark.whole)], indirect=True
-)
-"""SQLite has one writer at a time."""
 
 
 def create(repository, budget, *, trials, epochs=9, window=None, concurrency=4):
@@ -54,7 +48,6 @@ def claims(repository):
 
 def pause(repository, claim, value):
     rung = claim.pause_after
-    assert rung is not None
     repository.record_epochs(
         claim.token, [EpochRecord(rung - 1, {"loss": value})], {rung - 1: value}
     )
@@ -95,7 +88,6 @@ def test_trials_pause_and_the_best_third_goes_on_from_rung_to_rung(repository):
     assert all(trials[n].digest == f"{n:032}" for n in best[1:])
     first, second = trials[best[0]].rungs
     assert (first.epochs, first.promoted, second.epochs, second.promoted) == (1, True, 3, True)
-    assert first.decision is not None
     assert {c.number: c.value for c in first.decision.compared} == values
     assert [c.number for c in first.decision.compared if c.promoted] == sorted(best[:3])
 
@@ -108,8 +100,7 @@ def test_a_paused_trial_is_paused_and_no_worker_takes_it(repository):
     assert states(repository) == ["paused"] * 8 + ["running"]
     status = repository.status(STUDY)
     assert (status.paused, status.running, status.finished) == (8, 1, 0)
-    waiting = repository.claim(STUDY, ME, seed)
-    assert waiting == Waiting(
+    assert why_waiting(repository) == (
         "all 9 trials have begun; 8 are paused until the other trials of their rungs arrive, "
         "and 1 is running"
     )
@@ -140,13 +131,9 @@ def test_a_trial_that_failed_is_ranked_last_and_one_that_ended_early_by_its_valu
     assert (decided.promoted, decided.ended) == ((2,), (0, 1))
     assert states(repository) == ["failed", "pruned", "complete"]
     assert repository.claim(STUDY, ME, seed) is None
-    compared = repository.trial(STUDY, 0).rungs[0].decision
-    assert compared is not None
-    assert [(c.number, c.value, c.promoted) for c in compared.compared] == [
-        (0, None, False),
-        (1, 0.5, False),
-        (2, 0.2, True),
-    ]
+    compared = repository.trial(STUDY, 0).rungs[0].decision.compared
+    ranked = [(0, None, False), (1, 0.5, False), (2, 0.2, True)]
+    assert [(c.number, c.value, c.promoted) for c in compared] == ranked
 
 
 def test_a_failed_trial_that_was_ranked_is_given_no_other_attempt(repository, claims):
@@ -217,9 +204,11 @@ def test_two_workers_that_pause_at_the_same_moment_decide_a_rung_once(repository
     assert states(repository) == ["complete"] + ["pruned"] * 15
 
 
-@ON_A_SERVER
+@pytest.mark.parametrize(
+    "database", [pytest.param("postgresql", marks=pytest.mark.whole)], indirect=True
+)
 def test_who_ends_an_attempt_has_the_study_before_the_trial(repository, url):
-    """A claim that decides a rung locks in that order; in another they would wait for each other."""
+    """SQLite has one writer at a time. A claim that decides a rung locks in that order; in another they would wait for each other."""
     create(repository, Halving(min_epochs=3), trials=3)
     claimed = take(repository)
     engine = sa.create_engine(url)
@@ -234,31 +223,6 @@ def test_who_ends_an_attempt_has_the_study_before_the_trial(repository, url):
     waiting.join()
     engine.dispose()
     assert states(repository) == ["paused"]
-
-
-@ON_A_SERVER
-def test_without_the_studys_lock_two_pauses_at_once_leave_a_rung_undecided_until_a_claim(
-    repository, url, claims
-):
-    """What the lock is for: each of two transactions lacks the other's value."""
-    pause(repository, claims[0], 0.3)
-    engine = sa.create_engine(url)
-    with engine.begin() as one, engine.begin() as two:
-        for connection, claim in ((one, claims[1]), (two, claims[2])):
-            trial = repository.database.read(
-                lambda c, n=claim.number: c.execute(
-                    sa.text(f"SELECT id, study_id FROM sweeper_trials WHERE number = {n}")
-                ).one()
-            )
-            rungs.reach(connection, trial.id, 3, 0.1 * claim.number, "d")
-            connection.execute(
-                sa.text(f"UPDATE sweeper_attempts SET outcome = 'paused' WHERE id = {claim.token}")
-            )
-    engine.dispose()
-    assert states(repository) == ["paused"] * 3
-    claim = take(repository)  # which finds the rung full, and decides it first
-    assert claim.number == 1
-    assert states(repository) == ["pruned", "running", "pruned"]
 
 
 def test_hyperbands_last_bracket_trains_whole_and_no_round_waits_for_another(repository):
@@ -280,7 +244,6 @@ def test_a_raised_total_opens_new_rounds_and_a_lowered_one_completes_them(reposi
     ran = run_to_the_end(repository, values)
     assert ran == [(5, 3), (6, 3), (7, 3), (5, 9), (8, 3), (8, 9)]
     decided = repository.trial(STUDY, 7).rungs[0].decision
-    assert decided is not None
     assert [c.number for c in decided.compared] == [5, 6, 7]
     repository.set_target(STUDY, 12)
     pause(repository, take(repository), 0.5)
@@ -294,7 +257,7 @@ def test_a_sampler_sees_what_every_trial_gave_at_the_first_rung_whatever_came_of
     first = take(repository)
     repository.record_parameter(first.token, "x", FloatRange(0.0, 1.0), 0.25)
     assert take(repository).number == 1
-    assert isinstance(repository.claim(STUDY, ME, seed), Waiting)  # two run
+    assert why_waiting(repository)  # two run
     pause(repository, first, 0.7)
     third = take(repository)
     assert third.number == 2
@@ -309,8 +272,7 @@ def test_a_sampler_sees_what_every_trial_gave_at_the_first_rung_whatever_came_of
     assert [o.value for o in repository.finished_before(STUDY, 3)] == [0.7, 0.6]
     # Trial 1 runs and has reported nothing: trial 4 looks back to it.
     assert take(repository).number == 3
-    waiting = repository.claim(STUDY, ME, seed)
-    assert waiting == Waiting(
+    assert why_waiting(repository) == (
         "trial 4 uses the result of trial 1, which has not reached its first rung"
     )
 
@@ -335,43 +297,15 @@ def test_a_study_whose_trials_all_failed_begins_anew_with_its_rungs_undecided(re
     assert run_to_the_end(repository, {0: 0.3, 1: 0.2, 2: 0.1}) == [(0, 3), (1, 3), (2, 3), (2, 9)]
 
 
-def test_a_rung_of_a_thousand_trials_is_decided_in_a_few_statements(repository):
-    create(repository, Halving(factor=10), trials=1000, epochs=1000)
-
-    def begin_and_pause(connection):
-        study = connection.execute(sa.select(Study)).one()
-        trials = [
-            {
-                "id": number + 1,
-                "study_id": study.id,
-                "number": number,
-                "optuna_trial_id": optuna_rows.create_trial(
-                    connection, study.optuna_study_id, number
-                ),
-                "seed": 1,
-                "current_attempt": 1,
-                "crashes": 0,
-                "paused": "waits",
-            }
-            for number in range(1000)
-        ]
-        connection.execute(sa.insert(Trial), trials)
-        members = [
-            {"trial_id": n + 1, "epochs": 1, "value": (n * 37 % 1000) / 1000, "digest": f"{n:032}"}
-            for n in range(1000)
-        ]
-        connection.execute(sa.insert(RungMember), members)
-
-    repository.database.write(begin_and_pause)
-
-    def decide(connection):
-        return rungs.settle(connection, connection.execute(sa.select(Study)).one(), 999)
-
-    with cut_off_after(repository.database, 1000) as statements:
-        (decided,) = repository.database.write(decide)
-    assert 5 < len(statements) < 20, statements
-    assert len(decided.promoted) == 100
-    assert len(decided.ended) == 900
+def test_a_rung_of_forty_trials_is_decided_in_a_few_statements(repository):
+    create(repository, Halving(factor=40), trials=40, epochs=40)
+    *others, last = (take(repository) for _ in range(40))
+    for claim in others:
+        pause(repository, claim, 0.1 * claim.number)
+    with cut_off_after(repository.database, -1) as statements:
+        (decided,) = pause(repository, last, 9.0)
+    assert (decided.promoted, len(decided.ended)) == ((0,), 39)
+    assert 5 < len(statements) < 40, statements
 
 
 def test_a_trial_whose_value_is_nan_at_a_rung_is_left_behind(repository):

@@ -3,26 +3,21 @@
 from dataclasses import replace
 from pathlib import Path
 
-import optuna
 import pytest
+from stored_study import ME, take
+from stored_study import ROW as STORED
 
 from sweeper.checkpoint.identity import Origin, claim_directory
 from sweeper.db.attempts import Ending
 from sweeper.db.database import Database
-from sweeper.db.repository import Claim, Repository, StudyRow, WorkerIdentity
-from sweeper.errors import (
-    DefinitionChangedError,
-    ForeignCheckpointError,
-    UsageError,
-)
+from sweeper.db.repository import Repository
+from sweeper.errors import DefinitionChangedError, ForeignCheckpointError, UsageError
 from sweeper.records.code import CodeFingerprint, CodePart
 from sweeper.records.results import CheckpointRecord, EpochRecord
 from sweeper.run.stored_study import remove_study, set_aside
 from sweeper.run.worker.checkpoints import check_directories, check_new_study, claim_directories
 from sweeper.spec.space import FloatRange
 from sweeper.support.paths import RunPaths
-
-ME = WorkerIdentity.here()
 
 
 def code(**digests):
@@ -31,17 +26,7 @@ def code(**digests):
     )
 
 
-ROW = StudyRow(
-    name="digits",
-    definition={"epochs": 3, "name": "digits"},
-    objective="loss",
-    direction="minimize",
-    target=6,
-    window=None,
-    seed=7,
-    source={"location": "study.py"},
-    code=code(build_model="a"),
-)
+ROW = replace(STORED, target=6, source={"location": "study.py"}, code=code(build_model="a"))
 EDITED = replace(ROW, code=code(build_model="b"))
 
 
@@ -51,12 +36,6 @@ def repository(file):
         repository = Repository(database)
         repository.create_or_open(ROW)
         yield repository
-
-
-def take(repository, **given):
-    claim = repository.claim("digits", ME, lambda number: 1000 + number, **given)
-    assert isinstance(claim, Claim), claim
-    return claim
 
 
 def finish(repository, value):
@@ -70,17 +49,8 @@ def finish(repository, value):
 def fail(repository, error="KeyError: 'val_acc'"):
     claim = take(repository)
     repository.record_parameter(claim.token, "rate", FloatRange(0.1, 1.0), 0.5)
-    repository.record_process(claim.token, 1, "fork", 0)
-    repository.record_epochs(claim.token, [EpochRecord(0, {"loss": 1.0})], {0: 1.0})
-    repository.record_checkpoint(
-        claim.token, CheckpointRecord(20, 1, "d" * 32, 10, f"/r/{claim.number}/step-20")
-    )
     repository.finish(claim.token, Ending("failed", error=f"Traceback\n{error}"))
     return claim.number
-
-
-def restart(repository, row):
-    return repository.accept_while_nothing_has_a_value(row, lambda number: 2000 + number)
 
 
 def test_the_same_code_elsewhere_in_its_file_is_the_same_study_as_are_the_first_fingerprints(
@@ -130,24 +100,6 @@ def test_policy_and_search_are_no_part_of_what_a_result_depends_on():
     assert EDITED.fingerprint != ROW.fingerprint
 
 
-def test_a_change_is_taken_while_no_trial_has_a_value_and_failed_trials_begin_anew(repository):
-    fail(repository)
-    fail(repository)
-    changes, anew = restart(repository, replace(EDITED, seed=8))
-    assert changes
-    assert anew == 2
-    trial = repository.trial("digits", 0)
-    assert (trial.state, trial.seed, trial.params) == ("interrupted", 2000, {})
-    assert trial.epochs == trial.checkpoints == ()
-    assert repository.status("digits").codes == (), "there is one code"
-    claim = take(repository)
-    assert (claim.number, claim.attempt, claim.anew_after, claim.params) == (0, 2, 1, {})
-    repository.record_parameter(claim.token, "rate", FloatRange(0.1, 9.0), 5.0)
-    study = optuna.load_study(study_name="digits", storage=repository.database.optuna_storage())
-    assert [t.state.name for t in study.trials] == ["RUNNING", "RUNNING"]
-    assert study.trials[1].intermediate_values == {}
-
-
 @pytest.mark.parametrize("state", ["complete", "pruned", "running", "trained"])
 def test_a_change_is_not_taken_where_a_trial_has_a_value_or_is_on_its_way(repository, state):
     fail(repository)
@@ -158,7 +110,7 @@ def test_a_change_is_not_taken_where_a_trial_has_a_value_or_is_on_its_way(reposi
         repository.finish(claim.token, Ending("interrupted", end_step=20))
     elif state != "running":
         repository.finish(claim.token, Ending(state, value=1.0, digest="d"))
-    assert restart(repository, EDITED) == ((), 0)
+    assert repository.accept_while_nothing_has_a_value(EDITED, int) == ((), 0)
     assert repository.study("digits").code == ROW.code
 
 
@@ -230,31 +182,14 @@ def test_a_study_at_work_is_neither_removed_nor_set_aside(repository, tmp_path, 
     assert repository.study("digits")
 
 
-def test_a_study_that_is_set_aside_keeps_its_files_and_leaves_its_name_free(repository, tmp_path):
-    files_of(repository, tmp_path, "one")
-    assert set_aside(repository, RunPaths(tmp_path, "digits")) == "digits~1"
-    repository.create_or_open(EDITED)
-    files_of(repository, tmp_path, "two")
-    assert set_aside(repository, RunPaths(tmp_path, "digits")) == "digits~2"
-    texts = [
-        (Path(repository.trial(f"digits~{n}", 0).checkpoints[0].path) / "state.json").read_text()
-        for n in (1, 2)
-    ]
-    assert texts == ["one", "two"]
-    assert repository.study_names() == ("digits~1", "digits~2")
-    assert repository.names_set_aside("digits") == ("digits~1", "digits~2")
-    assert not (tmp_path / "digits").exists()
-
-
 def test_a_study_whose_directory_cannot_be_renamed_stays_as_it_is(
     repository, tmp_path, monkeypatch
 ):
+    def refuse(*_):
+        raise UsageError("the database is away")
+
     path = files_of(repository, tmp_path, "one")
-    monkeypatch.setattr(
-        Repository,
-        "rename_study",
-        lambda *_: (_ for _ in ()).throw(UsageError("the database is away")),
-    )
+    monkeypatch.setattr(Repository, "rename_study", refuse)
     with pytest.raises(UsageError, match="away"):
         set_aside(repository, RunPaths(tmp_path, "digits"))
     assert path.is_dir()
@@ -284,18 +219,25 @@ def test_the_directory_of_another_database_s_study_is_neither_removed_nor_rename
     assert repository.study_names() == ("digits",)
 
 
-def test_a_study_that_is_set_aside_owns_its_directory_alone_and_a_removed_one_leaves_its_name_free(
+def test_a_study_that_is_set_aside_owns_its_files_alone_and_each_leaves_its_name_free(
     repository, tmp_path
 ):
     paths = RunPaths(tmp_path, "digits")
-    claim_directories(paths, repository.study("digits"), begun=False)
-    new = RunPaths(tmp_path, set_aside(repository, paths))
-    check_new_study(paths, "sqlite://")
-    repository.create_or_open(EDITED)
-    claim_directories(paths, repository.study("digits"), begun=False)
-    check_directories(new.study_directories, repository.study(new.study), begun=False)
+    for number in (1, 2):
+        check_new_study(paths, "sqlite://")
+        repository.create_or_open(EDITED if number == 2 else ROW)
+        claim_directories(paths, repository.study("digits"), begun=False)
+        files_of(repository, tmp_path, f"study {number}")
+        name = f"digits~{number}"
+        assert set_aside(repository, paths) == name
+        own = RunPaths(tmp_path, name).study_directories
+        check_directories(own, repository.study(name), begun=False)
+        kept = Path(repository.trial(name, 0).checkpoints[0].path)
+        assert (kept / "state.json").read_text() == f"study {number}"
+    assert repository.names_set_aside("digits") == repository.study_names()
     with pytest.raises(ForeignCheckpointError):
-        check_directories(paths.study_directories, repository.study(new.study), begun=False)
+        check_directories(own, repository.study("digits~1"), begun=False)
+    repository.create_or_open(ROW)
     apart = RunPaths(tmp_path, "digits", tmp_path / "apart")
     claim_directories(apart, repository.study("digits"), begun=False)
     remove_study(repository, apart)

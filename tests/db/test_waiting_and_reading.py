@@ -44,35 +44,24 @@ def seconds_of(work):
 
 
 def test_no_writer_waits_behind_another_for_longer_than_its_own_patience(file):
-    """A patient writer of the same process waits for a second process; an impatient one does not."""
+    """Patient writers of a process wait for a second process, and get their turns; an impatient one does not."""
     with Database.open(f"sqlite:///{file}", create=False, patience=30) as database:
-        done = threading.Event()
+        turns = []
+        patient = [
+            threading.Thread(target=lambda n=n: database.write(lambda c: turns.append(n)))
+            for n in range(3)
+        ]
         with written_elsewhere(file):
-            patient = threading.Thread(target=lambda: (database.write(lambda c: None), done.set()))
-            patient.start()
+            for writer in patient:
+                writer.start()
             time.sleep(0.2)
             impatient = database.with_patience(0.5)
             assert 0.3 < seconds_of(lambda: impatient.write(lambda c: None)) < 3
             assert impatient.read(lambda c: c.exec_driver_sql("SELECT 1").scalar()) == 1
-            assert not done.is_set()
-        patient.join(20)
-        assert done.is_set(), "patience was for something"
-
-
-def test_a_writer_gets_its_turn_while_another_one_waits(file):
-    with Database.open(f"sqlite:///{file}", create=False, patience=30) as database:
-        turns = []
-        with written_elsewhere(file):
-            writers = [
-                threading.Thread(target=lambda n=n: database.write(lambda c: turns.append(n)))
-                for n in ("one", "two", "three")
-            ]
-            for writer in writers:
-                writer.start()
-            time.sleep(0.3)
-        for writer in writers:
+            assert turns == []
+        for writer in patient:
             writer.join(20)
-        assert sorted(turns) == ["one", "three", "two"]
+        assert sorted(turns) == [0, 1, 2], "patience was for something"
 
 
 def answer(words):

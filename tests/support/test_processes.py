@@ -1,82 +1,95 @@
-"""A process is known by more than its id."""
+"""A process is known by more than its id, and its scratch directories end with it."""
 
 import os
 import signal
 import subprocess
 import sys
+import tempfile
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
-from sweeper.support import processes
+from sweeper.support import paths, processes
+from sweeper.support.paths import scratch_directory
 from sweeper.support.processes import ProcessIdentity, is_gone
 
-MACHINE, BOOT, NAMESPACE = ProcessIdentity.here().boot_id.split("/")
+ROOT = str(Path(__file__).parents[2])
+HOLD = """
+import os, sys, time
+from sweeper.support.paths import scratch_directory
+
+with scratch_directory("check") as directory:
+    (directory / "big").write_text("x" * 1000)
+    child = os.fork()
+    print(directory, child or os.getpid(), flush=True) if child else None
+    time.sleep(60)
+"""
 
 
-@pytest.fixture
-def me():
-    return ProcessIdentity.here()
-
-
-def test_this_process_is_alive_and_the_same_each_time(me):
-    assert ProcessIdentity.here() == me
-    assert me.pid == os.getpid()
+def test_another_boot_of_a_machine_without_an_id_may_be_another_machine(monkeypatch):
+    monkeypatch.setattr(processes, "_boot_id", lambda: "/boot/namespace")
+    me = ProcessIdentity.here()
     assert is_gone(me) is False
-    # Systems without /proc are asked through psutil.
-    started = processes._started_elsewhere(me.pid)
+    assert is_gone(replace(me, boot_id="/another-boot/namespace")) is None
+
+
+def test_a_system_without_proc_is_asked_for_the_start_of_a_process():
+    started = processes._started_elsewhere(os.getpid())
     assert started is not None
-    assert started == processes._started_elsewhere(me.pid)
+    assert started == processes._started_elsewhere(os.getpid())
     assert processes._started_elsewhere(2**22 + 1) is None
 
 
-@pytest.mark.parametrize(
-    ("change", "gone"),
-    [
-        (lambda me: {"started": me.started + 0.01}, True),
-        (lambda _: {"boot_id": f"{MACHINE}/another-boot/{NAMESPACE}"}, True),
-        (lambda _: {"boot_id": f"{MACHINE}/{BOOT}/1"}, None),
-        (lambda _: {"boot_id": f"another-machine/{BOOT}/{NAMESPACE}"}, None),
-        (lambda _: {"host": "elsewhere"}, None),
-    ],
-    ids=["process id used again", "rebooted", "another pid namespace", "same name", "other host"],
-)
-def test_what_cannot_be_known_is_not_called_gone(me, change, gone):
-    worker = replace(me, **change(me))
-    assert is_gone(worker) is gone
-    assert is_gone(worker.abridged(), abridged=True) is gone
+@pytest.fixture
+def own_directory(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(paths, "_SETTLING", -1.0)
+    return tmp_path
 
 
-def test_another_boot_of_a_machine_without_an_id_may_be_another_machine(me, monkeypatch):
-    """Two hosts of one name, made of one image that has no machine id."""
-    monkeypatch.setattr(processes, "_boot_id", lambda: f"/{BOOT}/{NAMESPACE}")
-    assert is_gone(replace(me, boot_id=f"/another-boot/{NAMESPACE}")) is None
-    assert is_gone(replace(me, boot_id=f"/{BOOT}/{NAMESPACE}")) is False
+def directories(directory):
+    return {entry for entry in directory.iterdir() if entry.is_dir()}
 
 
-def test_a_killed_process_is_gone_before_and_after_it_is_waited_for(me):
-    child = subprocess.Popen(
-        [sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE
-    )
-    try:
-        started = processes._started(child.pid)
-        assert started is not None
-        worker = replace(me, pid=child.pid, started=started)
-        assert is_gone(worker) is False
-        child.send_signal(signal.SIGKILL)
-        os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
-        assert is_gone(worker) is True
-    finally:
-        child.kill()
-        child.communicate()
-    assert is_gone(worker) is True
+def test_a_killed_processs_directory_is_removed_by_the_next_but_not_before_its_children_end(
+    own_directory,
+):
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLD],
+        env=os.environ | {"TMPDIR": str(own_directory), "PYTHONPATH": ROOT},
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        directory, child = process.stdout.readline().split()
+        with scratch_directory("verify"):
+            assert Path(directory, "big").exists(), "it is in use"
+        process.kill()
+        process.wait()
+        with scratch_directory("verify"):
+            assert Path(directory, "big").exists(), "a child of the dead process still uses it"
+        os.kill(int(child), signal.SIGKILL)
+        process.stdout.read()
+    with scratch_directory("verify") as ours:
+        assert directories(own_directory) == {ours}
+    assert directories(own_directory) == set()
 
 
-def test_a_hidden_process_is_not_called_gone(me, monkeypatch):
-    def refuse(*_arguments):
-        raise PermissionError
-
-    gone = replace(me, pid=2**22 + 1)
-    assert is_gone(gone) is True
-    monkeypatch.setattr(os, "kill", refuse)
-    assert is_gone(gone) is None
+def test_links_files_and_new_directories_stay(own_directory, monkeypatch):
+    outside = own_directory / "outside"
+    outside.mkdir()
+    (outside / "kept").write_text("x")
+    (own_directory / "sweeper-scratch-link").symlink_to(outside)
+    (own_directory / "sweeper-scratch-file").write_text("x")
+    old = own_directory / "sweeper-scratch-old"
+    old.mkdir()
+    (old / "inside").symlink_to(outside)
+    with scratch_directory("check"):
+        assert not old.exists()
+        assert (outside / "kept").exists()
+        assert (own_directory / "sweeper-scratch-link").is_symlink()
+        assert (own_directory / "sweeper-scratch-file").exists()
+    monkeypatch.setattr(paths, "_SETTLING", 60.0)
+    old.mkdir()
+    with scratch_directory("check"):
+        assert old.exists(), "its owner may just be about to lock it"

@@ -75,11 +75,28 @@ for _ in range(2):
 """
 
 
-def test_a_start_up_line_is_held_back_and_all_else_is_shown(stand_in):
-    assert said(QUIETLY, stand_in) == NEWS
-    # Without it, and for who asks for them, the lines are there.
-    assert said("import sweeper, keras", stand_in) == LOADING + NEWS
-    assert said(QUIETLY, stand_in, TF_CPP_MIN_LOG_LEVEL="0") == LOADING + NEWS
+TRIAL = """
+import os
+from sweeper.run.trial.devices import import_tensorflow
+import_tensorflow()
+os.write(2, os.environ["TF_CPP_MIN_LOG_LEVEL"].encode())
+"""
+LEVEL = "TF_CPP_MIN_LOG_LEVEL"
+
+
+@pytest.mark.parametrize(
+    ("code", "environment", "shown"),
+    [
+        (QUIETLY, {}, NEWS),
+        ("import sweeper, keras", {}, LOADING + NEWS),
+        (QUIETLY, {LEVEL: "0"}, LOADING + NEWS),
+        (TRIAL, {}, NEWS + "1"),
+        (TRIAL, {LEVEL: "3"}, NEWS + "3"),
+    ],
+    ids=["held back", "control", "asked for", "a trial", "a trial with a level of the user's"],
+)
+def test_a_start_up_line_is_held_back_and_all_else_is_shown(stand_in, code, environment, shown):
+    assert said(code, stand_in, **environment) == shown
 
 
 def test_a_failed_import_shows_everything_and_may_be_tried_again(stand_in):
@@ -130,14 +147,3 @@ def test_listing_devices_starts_nothing_that_a_trial_still_sets():
     before = context.context()._context_handle
     look_for_gpus()
     assert context.context()._context_handle is before
-
-
-@pytest.mark.parametrize(("given", "kept"), [({}, "1"), ({"TF_CPP_MIN_LOG_LEVEL": "3"}, "3")])
-def test_a_trial_shows_tensorflows_warnings_unless_the_user_says_otherwise(stand_in, given, kept):
-    code = """
-import os
-from sweeper.run.trial.devices import import_tensorflow
-import_tensorflow()
-os.write(2, os.environ["TF_CPP_MIN_LOG_LEVEL"].encode())
-"""
-    assert said(code, stand_in, **given) == NEWS + kept
