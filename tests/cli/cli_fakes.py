@@ -1,16 +1,18 @@
 """A sweep that runs nothing and a database that is a list, so that only the command is tested."""
 
 import json
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+import math
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
 from sweeper.errors import UnknownStudyError
-from sweeper.records.events import StudyOpened
+from sweeper.records.events import Event, StudyOpened
 from sweeper.records.results import (
     AttemptRecord,
+    BestTrial,
     CheckpointRecord,
     EpochRecord,
     StudyResults,
@@ -18,7 +20,6 @@ from sweeper.records.results import (
     TrialRecord,
     TrialStatus,
 )
-from sweeper.run.options import RunRequest
 
 BEGAN = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 
@@ -41,70 +42,75 @@ class Answer:
 
 @dataclass
 class FakeSweep:
-    """Stands where the execution of a sweep does."""
+    """Stands where the execution of a sweep does.
+
+    Attributes:
+        opens: The study that it opens, if any.
+        events: What happens then.
+    """
 
     results: StudyResults
     error: BaseException | None = None
     opens: str | None = "digits"
-    requests: list[RunRequest] = field(default_factory=list)
+    events: list[Event] = field(default_factory=list)
+    requests: list[Any] = field(default_factory=list)
 
     def __call__(self, request):
         self.requests.append(request)
         if self.opens is not None:
-            request.listener(
-                StudyOpened(StudyStatus(self.opens, 2), 1, request.options.storage, "resume!")
-            )
+            request.listener(StudyOpened(StudyStatus(self.opens, 2), 1, request.options.storage))
+        for event in self.events:
+            request.listener(event)
         if self.error is not None:
             raise self.error
         return self.results
 
 
-@dataclass
 class FakeReader:
-    """Reads from a list of trials."""
+    """Reads from studies that were made."""
 
-    status_record: StudyStatus
-    trial_records: Sequence[TrialRecord]
+    def __init__(self, *studies):
+        self.studies = {each.status.study: each for each in studies}
+
+    def put(self, *trials):
+        """Have the study ``digits`` be of these trials."""
+        self.studies["digits"] = made("digits", *trials)
 
     def status(self, study, *, all_code=False, each=True):
-        del all_code, each
-        if study != self.status_record.study:
-            msg = f"no study {study!r} in the database; it has {self.status_record.study!r}"
-            raise UnknownStudyError(msg)
-        return self.status_record
+        if study not in self.studies:
+            raise UnknownStudyError(study)
+        return self.studies[study].status
 
     def statuses(self, *, each=True):
-        del each
-        return [self.status_record]
+        return [study.status for study in self.studies.values()]
 
     def trial(self, study, number):
-        self.status(study)
-        return self.trial_records[number]
+        return self.studies[study][number]
 
 
-def trial_record(number, **changes):
-    """Return a complete trial with every part filled."""
+def attempt(number, outcome, steps=(0, 45), *, seconds=9.0, error=None):
+    """An attempt; where it has no outcome, it runs."""
+    end = None if outcome is None else BEGAN + timedelta(seconds=seconds)
+    return AttemptRecord(number, outcome, *steps, "host-a", 4711, BEGAN, end, error)
+
+
+def trial_record(number, *, state="complete", error=None, **changes):
+    """Return a trial with every part filled."""
     values = {
-        "study": "digits",
-        "number": number,
-        "state": "complete",
         "params": {"learning_rate": 0.01 * (number + 1), "optimizer": "rmsprop"},
-        "value": 0.9 + number / 100,
+        "value": 0.9 + number / 100 if state == "complete" else None,
         "seed": 7 + number,
         "digest": "d" * 32,
         "epochs": (EpochRecord(0, {"loss": 0.5, "val_accuracy": 0.9 + number / 100}),),
-        "attempts": (
-            AttemptRecord(
-                1, "complete", 0, 45, "host-a", 4711, BEGAN, BEGAN + timedelta(seconds=9)
-            ),
-        ),
+        "attempts": (attempt(1, None if state == "running" else state, error=error),),
         "checkpoints": (CheckpointRecord(45, 1, "c" * 32, 2048, "runs/digits/step-000000045"),),
     }
-    return TrialRecord(**{**values, **changes})
+    return TrialRecord(**{"study": "digits", "number": number, "state": state, **values, **changes})
 
 
 def status_of(trial):
     """Return what the study's status has of a trial."""
+    error = trial.attempts[-1].error if trial.attempts else None
     return TrialStatus(
         number=trial.number,
         state=trial.state,
@@ -113,8 +119,24 @@ def status_of(trial):
         epoch=len(trial.epochs),
         epochs=3,
         metrics=trial.epochs[-1].metrics if trial.epochs else {},
+        values=trial.values,
         attempts=len(trial.attempts),
+        error=error and error.rstrip("\n").rpartition("\n")[2],
     )
 
 
-Call = Callable[..., Answer]
+def made(name, *trials, direction="maximize", **given):
+    """Return the results of a study that has these trials."""
+    sign = 1 if direction == "maximize" else -1
+    trials = tuple(replace(trial, study=name) for trial in trials)
+    ended = [t for t in trials if t.state == "complete" and not math.isnan(t.value or 0.0)]
+    best = max(ended, key=lambda trial: sign * (trial.value or 0.0), default=None)
+    states = [trial.state for trial in trials]
+    status = {
+        "target": len(trials),
+        **{state: states.count(state) for state in set(states)},
+        "best": None if best is None else BestTrial(best.number, best.value, best.params),
+        "objective": "val_accuracy",
+        "trials": tuple(map(status_of, trials)),
+    }
+    return StudyResults(StudyStatus(name, direction=direction, **{**status, **given}), trials)
