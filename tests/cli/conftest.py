@@ -6,7 +6,8 @@ from contextlib import contextmanager
 from types import ModuleType
 
 import pytest
-from cli_fakes import Answer, FakeReader, FakeSweep, made, trial_record
+from cli_fakes import Answer, FakeReader, FakeSweep
+from drawn_studies import made, trial_record
 
 from sweeper.cli.main import main
 
@@ -15,13 +16,6 @@ from sweeper.cli.main import main
 def results():
     """Return two complete trials, the second the better."""
     return made("digits", trial_record(0), trial_record(1))
-
-
-@pytest.fixture
-def failed_results():
-    """Return one complete and one failed trial, whose error is a traceback."""
-    error = 'Traceback (most recent call last):\n  File "s.py"\nValueError: no such [bold] layer\n'
-    return made("digits", trial_record(0), trial_record(1, state="failed", error=error))
 
 
 @pytest.fixture(autouse=True)

@@ -9,8 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from cli_fakes import attempt, made, trial_record
-from recorded_studies import NASTY
+from drawn_studies import NASTY, attempt, made, trial_record
 from terminals import OPENED, Watched, with_trials
 
 from sweeper.records.configurations import configurations_of
