@@ -135,7 +135,11 @@ def test_what_run_resume_and_verify_say_of_an_edit(change, call, finished):
 @pytest.mark.parametrize(
     ("verb", "change", "message"),
     [
-        (("run", FILE), (FILE, ", 1,", ", 3,"), "build_model has changed (study_of_edits.py, l"),
+        (
+            ("run", FILE),
+            (FILE, "1, rate)", "1, rate / 2)"),
+            "build_model has changed (study_of_edits.py, l",
+        ),
         (
             ("resume", "edits"),
             (HELPER, "SGD(rate)", "SGD(rate / 2)"),
@@ -179,7 +183,6 @@ def test_a_typo_that_no_trial_can_succeed_with_is_mended_and_run_again(call, bar
     edit(FILE, '"loss"', '"los"')
     assert call("run", FILE).code == 1
     edit(FILE, '"los"', '"loss"')
-    edit(FILE, "WIDTH = 2", "WIDTH = 1 + 1")
     mended = call("run", FILE)
     assert mended.code == 0, mended.err
     assert "No trial has a value yet, so nothing is mixed" in mended.err
@@ -189,10 +192,10 @@ def test_a_typo_that_no_trial_can_succeed_with_is_mended_and_run_again(call, bar
 def test_fresh_begins_anew_and_keeps_the_old_study_readable(call, finished):
     (finished / "runs/edits/trial-00000/attempt-01/log.txt").write_text("said before\n")
     best = call("best", "edits", "--json").json["value"]
-    edit(FILE, ", 1,", ", 3,")
+    edit(FILE, "1, rate)", "1, rate / 2)")
     assert call("run", FILE, "--fresh").code == 0
     assert [s["study"] for s in call("ls", "--json").json] == ["edits~1", "edits"]
-    assert call("status", "edits", "--json").json["codes"] == []
+    assert "codes" not in call("status", "edits", "--json").json
     assert call("best", "edits~1", "--json").json["value"] == best
     assert "said before" in call("logs", "edits~1", "0").out
     refused = call("resume", "edits~1")
@@ -244,7 +247,8 @@ def cells(number, *edit):
         linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
         exec(compile(text, file, "exec"), namespace)
     given = {"model": namespace["build_model"], "data": namespace["load_data"]}
-    return Study("edits", **given, epochs=1, trials=1, objective="loss", threads=1, audit="off")
+    policy = {"objective": "loss", "threads": 1, "audit": "off"}
+    return Study(name="edits", **given, epochs=1, trials=1, **policy)
 
 
 def test_an_edited_cell_is_refused_and_one_that_is_run_again_is_not():
@@ -257,7 +261,7 @@ def test_an_edited_cell_is_refused_and_one_that_is_run_again_is_not():
     message = r"WIDTH has changed\. .* build_model has changed|WIDTH has changed"
     for number, verb in ((4, Study.run), (5, Study.resume)):
         with pytest.raises(DefinitionChangedError, match=message):
-            verb(cells(number, "WIDTH = 2", "WIDTH = 1 + 1"), listener=quiet)
+            verb(cells(number, "WIDTH = 2", "WIDTH = 3"), listener=quiet)
     changed = ("(WIDTH)", "(WIDTH, use_bias=False)")
     with pytest.raises(
         DefinitionChangedError, match=r"build_model has changed \(a notebook's cell"

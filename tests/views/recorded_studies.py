@@ -120,7 +120,7 @@ def database(path):
     return url
 
 
-def _end(repository, claim, epochs, metric, value, outcome="complete", **ending):
+def _end(repository, claim, epochs, metric, value, *, outcome="complete", **ending):
     """End a trial whose new epochs all reported this value."""
     repository.record_epochs(
         claim.token,
