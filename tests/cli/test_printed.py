@@ -36,9 +36,10 @@ from sweeper.records.results import (
     EpochRecord,
     ParetoTrial,
 )
+from sweeper.replay.reports import CheckFinding, CheckReport, Estimate, Line
 from sweeper.spec.searching import Objective
 
-ENTRY = re.compile(r"^\$ ((?:[A-Z]+=\w+ )*)(.+)\n((?:    .*\n|\n)+)", re.MULTILINE)
+ENTRY = re.compile(r"^\$ ((?:[A-Z]+=\w+ )*)(.+?)(?: -> (\d))?\n((?:    .*\n|\n)+)", re.MULTILINE)
 PRINTED = ENTRY.findall(Path(__file__).with_name("printed.txt").read_text(encoding="utf-8"))
 
 NAN = "Traceback\nNonFiniteError: the loss is nan"
@@ -327,6 +328,43 @@ RUNS = {
 """By name, the events of a run, and the seconds between them."""
 
 
+@pytest.fixture
+def check(monkeypatch):
+    """Put a fake check where the command line imports the real one."""
+    estimate = Estimate(
+        steps_per_epoch=43,
+        epoch_seconds=0.15,
+        startup_seconds=0.5,
+        trial_seconds=2.0,
+        study_seconds=16.0,
+        workers=2,
+        checkpoint_bytes=1 << 20,
+        checkpoints_kept=2,
+        disk_bytes=32 << 20,
+    )
+    sound = CheckReport(
+        study="digits",
+        findings=(CheckFinding("note", "data", "the data are not shuffled", Line("s.py", 7)),),
+        held=("two trials share none",),
+        metrics=("loss", "val_loss"),
+        estimate=estimate,
+        seconds={"total": 8.0},
+        steps=100,
+    )
+    error = CheckFinding("error", "independence", "layer [bold] is shared", Line("a/s.py", 12))
+    warning = CheckFinding("warning", "settings", "deterministic=False")
+    bad = replace(sound, findings=(error, warning), estimate=None)
+
+    def fake(target, *, workers, tell):
+        return (
+            bad
+            if target == "bad.py"
+            else replace(sound, estimate=replace(estimate, workers=workers))
+        )
+
+    monkeypatch.setattr("sweeper.checks.check.check_study", fake)
+
+
 def screen(events, columns, lines, verbosity="normal"):
     """The screen of a terminal after these events."""
     run = Watched(int(columns), int(lines), verbosity)
@@ -337,33 +375,37 @@ def screen(events, columns, lines, verbosity="normal"):
 
 
 def printed(environment, words, call, sweep, reader):
+    """What the command prints, and its exit code."""
     reader.studies = {each.status.study: each for each in STUDIES}
     if words[0] == "print":
-        return str(reader.studies[words[1]])
+        return str(reader.studies[words[1]]), 0
     if words[0] != "run":
         answer = call(*words)
-        return answer.out + answer.err
+        return answer.err + answer.out, answer.code
     name, *flags = words[1:]
     events = RUNS[name.removesuffix(".py")]
     if "COLUMNS" in environment:
         verbosity = "verbose" if "-v" in flags else "normal"
         size = (environment["COLUMNS"], environment["LINES"])
-        return "\n".join(screen(events, *size, verbosity))
+        return "\n".join(screen(events, *size, verbosity)), 0
     sweep.events, sweep.opens = [each for each in events if not isinstance(each, float)], None
-    return call("run", name, *flags).err.removeprefix(f"importing TensorFlow and {name} ...\n")
+    answer = call("run", name, *flags)
+    return answer.err.removeprefix(f"importing TensorFlow and {name} ...\n"), answer.code
 
 
 @pytest.mark.parametrize("entry", PRINTED, ids=lambda entry: "".join(entry[:2]))
+@pytest.mark.usefixtures("check")
 def test_what_is_printed_is_what_the_list_has(entry, call, sweep, reader, monkeypatch):
-    variables, typed, expected = entry
+    variables, typed, code, expected = entry
     environment = dict(each.split("=") for each in variables.split())
     if environment:  # a terminal without colours
         environment = {"LINES": "24", "TTY_COMPATIBLE": "1", "TERM": "dumb"} | environment
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
-    found = printed(environment, typed.split(), call, sweep, reader)
+    found, ended = printed(environment, typed.split(), call, sweep, reader)
     lines = [f"    {line}".rstrip() for line in found.splitlines()]
     assert "\n".join(lines).strip("\n") == expected.strip("\n")
+    assert ended == int(code or 0)
 
 
 class Terminal(io.StringIO):
