@@ -39,7 +39,7 @@ def stored(bare_directory):
     repository = Repository(Database.open(URL, create=True))
     repository.create_or_open(StudyRow("digits", {}, "loss", "minimize", 1, None, 0))
     claim = repository.claim("digits", WorkerIdentity.here(), lambda n: n)
-    repository.finish(claim.token, Ending("failed", error="no such layer"))
+    repository.finish(claim.token, Ending("failed", error="Traceback\nValueError: no such layer"))
     return repository
 
 
@@ -117,6 +117,7 @@ def test_stop_says_who_is_left_when_its_patience_ends(call, stored):
 
 @pytest.mark.parametrize("which", ["0", "--failed"])
 def test_retry_opens_a_failed_trial_again_and_no_other(call, stored, which):
+    assert "trial 0 failed: ValueError: no such layer" in call("status", "digits").out
     answer = call("retry", "digits", which)
     assert answer.code == 0, answer.err
     assert answer.out == "trial 0 of study digits will get another attempt\n"

@@ -40,7 +40,8 @@ from sweeper.replay.reports import CheckFinding, CheckReport, Estimate, Line
 from sweeper.spec.searching import Objective
 
 ENTRY = re.compile(r"^\$ ((?:[A-Z]+=\w+ )*)(.+?)(?: -> (\d))?\n((?:    .*\n|\n)+)", re.MULTILINE)
-PRINTED = ENTRY.findall(Path(__file__).with_name("printed.txt").read_text(encoding="utf-8"))
+LIST = Path(__file__).with_name("printed.txt").read_text(encoding="utf-8")
+PRINTED = ENTRY.findall(LIST)
 
 NAN = "Traceback\nNonFiniteError: the loss is nan"
 MISTAKE = "Traceback\nValueError: no such [bold] layer"
@@ -406,6 +407,11 @@ def test_what_is_printed_is_what_the_list_has(entry, call, sweep, reader, monkey
     lines = [f"    {line}".rstrip() for line in found.splitlines()]
     assert "\n".join(lines).strip("\n") == expected.strip("\n")
     assert ended == int(code or 0)
+
+
+def test_control_every_entry_of_the_list_is_tested_and_every_run_has_one():
+    assert len(PRINTED) == LIST.count("\n$ ")
+    assert [name for name in RUNS if f" run {name}.py" not in LIST] == []
 
 
 class Terminal(io.StringIO):
