@@ -338,30 +338,21 @@ def check(monkeypatch):
         startup_seconds=0.5,
         trial_seconds=2.0,
         study_seconds=16.0,
-        workers=2,
+        workers=3,
         checkpoint_bytes=1 << 20,
         checkpoints_kept=2,
         disk_bytes=32 << 20,
     )
-    sound = CheckReport(
-        study="digits",
-        findings=(CheckFinding("note", "data", "the data are not shuffled", Line("s.py", 7)),),
-        held=("two trials share none",),
-        metrics=("loss", "val_loss"),
-        estimate=estimate,
-        seconds={"total": 8.0},
-        steps=100,
-    )
+    note = CheckFinding("note", "data", "the data are not shuffled", Line("s.py", 7))
+    held, metrics = ("two trials share none",), ("loss", "val_loss")
+    sound = CheckReport("digits", (note,), held, metrics, estimate, {"total": 8.0}, steps=100)
     error = CheckFinding("error", "independence", "layer [bold] is shared", Line("a/s.py", 12))
     warning = CheckFinding("warning", "settings", "deterministic=False")
     bad = replace(sound, findings=(error, warning), estimate=None)
 
     def fake(target, *, workers, tell):
-        return (
-            bad
-            if target == "bad.py"
-            else replace(sound, estimate=replace(estimate, workers=workers))
-        )
+        assert target == "bad.py" or workers == 3
+        return bad if target == "bad.py" else sound
 
     monkeypatch.setattr("sweeper.checks.check.check_study", fake)
 
