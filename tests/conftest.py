@@ -6,7 +6,6 @@ first op, and which test runs that is nobody's to say. Trial processes set their
 
 import os
 import signal
-from pathlib import Path
 
 import pytest
 from file_processes import BY_DEFAULT, FileProcesses
@@ -41,11 +40,7 @@ def pytest_addoption(parser):
 
 
 def pytest_configure(config):
-    """Have each file run in a process of its own; refuse two of one name.
-
-    Tests import each other's helpers by it, and so does pytest; a run of one of two files alone would
-    not notice.
-    """
+    """Have each file run in a process of its own."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         # As in the background of a script. Tests interrupt their commands, which would inherit it.
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -55,14 +50,6 @@ def pytest_configure(config):
         config.pluginmanager.register(FileProcesses(processes, _configure_tensorflow), _FILES)
     if config.option.all:
         config.pluginmanager.register(SuiteTable())
-    seen = {}
-    for file in sorted(Path(__file__).parent.rglob("*.py")):
-        if file.name in {"conftest.py", "__init__.py", "__main__.py"}:
-            continue
-        if file.name.startswith("test_") and file.name in seen:
-            msg = f"{seen[file.name]} and {file} have one name; give one of them another"
-            raise pytest.UsageError(msg)
-        seen[file.name] = file
 
 
 def pytest_sessionstart(session):

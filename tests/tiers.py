@@ -10,8 +10,7 @@ first, and a file that has become `SLOWER` seconds slower is named. ``--measure`
 from __future__ import annotations
 
 import json
-from collections import Counter
-from dataclasses import dataclass, field
+from collections import Counter, defaultdict
 from pathlib import Path
 
 NIGHTLY = ("whole", "chaos", "soak", "pages")
@@ -43,38 +42,28 @@ def _name(path):
     return str(path.relative_to(_ROOT)) if path.is_relative_to(_ROOT) else str(path)
 
 
-@dataclass
-class _Suite:
-    tests: int = 0
-    seconds: float = 0.0
-    outcomes: Counter[str] = field(default_factory=Counter)
-
-
 class SuiteTable:
     """Plugin that ends a run with a line for each suite."""
 
     def __init__(self):
-        self._suites = {}
         self._of = {}
+        self._seconds = Counter()
+        self._outcomes = defaultdict(Counter)
 
     def pytest_collection_finish(self, session):
         self._of = {item.nodeid: suite_of(item) for item in session.items}
 
     def pytest_runtest_logreport(self, report):
-        suite = self._suites.setdefault(self._of.get(report.nodeid, "?"), _Suite())
-        suite.seconds += report.duration
-        suite.tests += report.when == "call" or report.outcome == "skipped"
-        if report.outcome != "passed":
-            suite.outcomes[report.outcome] += 1
+        suite = self._of.get(report.nodeid, "?")
+        self._seconds[suite] += report.duration
+        if report.when == "call" or report.outcome != "passed":
+            self._outcomes[suite][report.outcome] += 1
 
     def pytest_terminal_summary(self, terminalreporter):
         terminalreporter.section("suites")
-        terminalreporter.line(f"{'suite':<14}{'tests':>7}{'minutes':>9}  result")
-        ordered = sorted(self._suites.items(), key=lambda pair: (pair[0] in NIGHTLY, pair[0]))
-        for name, suite in ordered:
-            bad = ", ".join(f"{n} {outcome}" for outcome, n in sorted(suite.outcomes.items()))
-            minutes = suite.seconds / 60
-            terminalreporter.line(f"{name:<14}{suite.tests:>7}{minutes:>9.1f}  {bad or 'passed'}")
+        for name in sorted(self._seconds, key=lambda name: (name in NIGHTLY, name)):
+            ended = ", ".join(f"{n} {end}" for end, n in sorted(self._outcomes[name].items()))
+            terminalreporter.line(f"{name:<14}{self._seconds[name] / 60:>7.1f} minutes  {ended}")
 
 
 def say_durations(reporter, measured, *, write):

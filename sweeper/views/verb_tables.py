@@ -84,7 +84,8 @@ def trial_on_terminal(
 
 def _lead(trial: TrialRecord) -> str:
     worked = time_text(sum(filter(None, map(_seconds, trial.attempts))))
-    return f"{len(trial.epochs)} epochs · {worked} of work in {counted(len(trial.attempts), 'attempt')}"
+    epochs, attempts = counted(len(trial.epochs), "epoch"), counted(len(trial.attempts), "attempt")
+    return f"{epochs} · {worked} of work in {attempts}"
 
 
 def _seconds(attempt: AttemptRecord) -> float | None:

@@ -6,36 +6,16 @@ from contextlib import contextmanager
 from types import ModuleType
 
 import pytest
-from cli_fakes import BEGAN, Answer, FakeReader, FakeSweep, status_of, trial_record
+from cli_fakes import Answer, FakeReader, FakeSweep
+from drawn_studies import made, trial_record
 
 from sweeper.cli.main import main
-from sweeper.records.results import AttemptRecord, BestTrial, StudyResults, StudyStatus
-
-TRACEBACK = 'Traceback (most recent call last):\n  File "s.py"\n'
-
-
-def results_of(trials, best, **given):
-    status = StudyStatus("digits", 2, best=best, trials=tuple(map(status_of, trials)), **given)
-    return StudyResults(status, trials)
 
 
 @pytest.fixture
 def results():
     """Return two complete trials, the second the better."""
-    trials = (trial_record(0), trial_record(1))
-    best = BestTrial(1, 0.91, trials[1].params)
-    return results_of(trials, best, complete=2, objective="val_accuracy", direction="maximize")
-
-
-@pytest.fixture
-def failed_results():
-    """Return one complete and one failed trial, whose error is a traceback."""
-    error = f"{TRACEBACK}ValueError: no such [bold] layer\n"
-    attempt = AttemptRecord(1, "failed", 0, 3, "host-a", 1, BEGAN, BEGAN, error=error)
-    nothing = {"value": None, "digest": None, "checkpoints": ()}
-    trials = (trial_record(0), trial_record(1, state="failed", attempts=(attempt,), **nothing))
-    best = BestTrial(0, 0.9, {"learning_rate": 0.01})
-    return results_of(trials, best, complete=1, failed=1)
+    return made("digits", trial_record(0), trial_record(1))
 
 
 @pytest.fixture(autouse=True)
@@ -61,7 +41,7 @@ def sweep(results, monkeypatch):
 @pytest.fixture
 def reader(results, monkeypatch):
     """Put a fake database where the reading verbs open one."""
-    fake = FakeReader(results.status, results.trials)
+    fake = FakeReader(results)
 
     @contextmanager
     def open_fake(settings, patience):

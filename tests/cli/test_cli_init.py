@@ -6,22 +6,17 @@ import pytest
 from forked_programs import PROGRAM
 from sweeps import python
 
-from sweeper.cli.keeping import TEMPLATES
-from sweeper.definition.loading import load_definition
+from sweeper import load_study
 
 
 @pytest.mark.whole
-@pytest.mark.parametrize(
-    "template",
-    [pytest.param(t, marks=[pytest.mark.whole] * (t != "tf-data")) for t in TEMPLATES],
-)
+@pytest.mark.parametrize("template", ["arrays", "tf-data", "step"])
 def test_a_template_trains_as_its_last_lines_say(call, bare_directory, template):
     """One trial of one epoch, by ``python FILE``: what stands under its guard runs, too."""
     file = bare_directory / f"written_by_{template.replace('-', '_')}.py"
     answer = call("init", str(file), "--template", template)
     assert answer.code == 0, answer.err
-    study = load_definition(str(file))
-    assert study.name == f"written-by-{template}"
+    assert load_study(str(file)).name == f"written-by-{template}"
     text = file.read_text()
     assert "{file}" not in text
     assert "{name}" not in text
@@ -57,9 +52,7 @@ def test_what_init_says_next_is_a_run_that_ends_well(call, bare_directory):
 
 def test_a_file_that_is_there_is_not_overwritten_unless_asked(call, bare_directory):
     (bare_directory / "study.py").write_text("mine\n")
-    answer = call("init")
-    assert (answer.code, answer.out) == (2, "")
-    assert "study.py already exists; name another file, or overwrite it with --force" in answer.err
+    assert call("init").code == 2
     assert (bare_directory / "study.py").read_text() == "mine\n"
     assert call("init", "--force").code == 0
     assert "Study(" in (bare_directory / "study.py").read_text()

@@ -1,32 +1,32 @@
 """``logs``, and ``logs -f``: a running trial's log, attempt after attempt."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from cli_fakes import trial_record
-
-from sweeper.cli.reading import LOOK_SECONDS
-from sweeper.support.paths import RunPaths
+from drawn_studies import attempt, trial_record
 
 
-def write_log(attempt, text):
-    path = RunPaths(Path("runs"), "digits").log(0, attempt)
+def log_of(number):
+    return Path(f"runs/digits/trial-00000/attempt-0{number}/log.txt")
+
+
+def write_log(number, text):
+    path = log_of(number)
     path.parent.mkdir(parents=True)
     path.write_text(text, encoding="utf-8")
     return path
 
 
-def begin_again(reader):
-    """Let a second attempt of the trial begin on the same machine."""
-    [first] = reader.trial_records[0].attempts
-    second = replace(first, number=2, outcome=None, start_step=45, end_step=None, ended_at=None)
-    # The order of the database, which nothing promises.
-    reader.trial_records = (trial_record(0, attempts=(first, second)),)
+FIRST = attempt(1, "complete")
 
 
-def test_logs_prints_the_newest_attempts_log(call, reader):
-    begin_again(reader)
+@pytest.fixture
+def begun_again(reader):
+    """A second attempt of the trial runs on the same machine."""
+    reader.put(trial_record(0, attempts=(FIRST, attempt(2, None, (45, None)))))
+
+
+def test_logs_prints_the_newest_attempts_log(call, begun_again):
     write_log(1, "first\n")
     path = write_log(2, "second é\n")
     assert call("logs", "digits", "0").out == "second é\n"
@@ -39,8 +39,7 @@ def test_logs_prints_the_newest_attempts_log(call, reader):
     }
 
 
-def test_an_earlier_attempts_log_is_printed_and_named_where_the_newest_is_empty(call, reader):
-    begin_again(reader)
+def test_an_earlier_attempts_log_is_printed_and_named_where_the_newest_is_empty(call, begun_again):
     write_log(1, "first\n")
     write_log(2, "")
     answer = call("logs", "digits", "0")
@@ -53,7 +52,7 @@ def test_an_earlier_attempts_log_is_printed_and_named_where_the_newest_is_empty(
 
 
 def test_a_trial_that_has_not_begun_has_no_log(call, reader):
-    reader.trial_records = (trial_record(0, state="waiting", attempts=()),)
+    reader.put(trial_record(0, state="waiting", attempts=()))
     answer = call("logs", "digits", "0")
     assert answer.code == 1
     assert "has not begun" in answer.err
@@ -63,36 +62,29 @@ def followed(monkeypatch, *steps):
     """Have each wait of ``logs -f`` be one of ``steps``."""
     waits = iter(steps)
 
-    def sleep(seconds):
-        assert seconds == LOOK_SECONDS
-        next(waits)()
-
-    monkeypatch.setattr("sweeper.cli.reading.time.sleep", sleep)
+    monkeypatch.setattr("sweeper.cli.reading.time.sleep", lambda seconds: next(waits)())
 
 
 def test_following_a_log_goes_on_with_the_next_attempt_and_ends_with_the_trial(
     call, reader, monkeypatch
 ):
-    (first,) = reader.trial_records[0].attempts
-    second = replace(first, number=2, outcome=None, ended_at=None)
-
     def trial(state, *attempts):
-        reader.trial_records = (trial_record(0, state=state, attempts=attempts),)
+        reader.put(trial_record(0, state=state, attempts=attempts))
 
-    def append(attempt, text):
-        with RunPaths(Path("runs"), "digits").log(0, attempt).open("ab") as log:
+    def append(number, text):
+        with log_of(number).open("ab") as log:
             log.write(text)
 
     def goes_on():
         append(1, b"\xa9 last of the first\n")
-        trial("running", first, second)
+        trial("running", FIRST, attempt(2, None))
         write_log(2, "second\n")
 
     def ends():
         append(2, b"the end\n")
-        trial("complete", first, replace(second, outcome="complete"))
+        trial("complete", FIRST, attempt(2, "complete"))
 
-    trial("interrupted", first)
+    trial("interrupted", FIRST)
     write_log(1, "first\n")
     followed(monkeypatch, lambda: append(1, b"half of \xc3"), goes_on, ends)
     answer = call("logs", "digits", "0", "-f")
@@ -102,7 +94,7 @@ def test_following_a_log_goes_on_with_the_next_attempt_and_ends_with_the_trial(
 
 
 def test_a_log_that_is_followed_may_be_left_with_ctrl_c(call, reader, monkeypatch):
-    reader.trial_records = (trial_record(0, state="running"),)
+    reader.put(trial_record(0, state="running"))
     write_log(1, "so far\n")
 
     def interrupt():
@@ -117,7 +109,7 @@ def test_a_log_that_is_followed_may_be_left_with_ctrl_c(call, reader, monkeypatc
 def test_a_log_that_is_elsewhere_is_named_with_its_host_and_not_waited_for(
     call, reader, state, flags
 ):
-    reader.trial_records = (trial_record(0, state=state),)
+    reader.put(trial_record(0, state=state))
     answer = call("logs", "digits", "0", *flags)
     assert (answer.code, answer.out) == (1, "")
     assert "attempt-01/log.txt" in answer.err

@@ -44,11 +44,6 @@ def test_help_names_every_verb(call, word):
     assert not {"verbs", "options", "output", "reading"} & shown
 
 
-@pytest.mark.parametrize("verb", ["ls", "status", "show", "best", "logs", "run", "resume"])
-def test_every_reading_verb_takes_json(call, verb):
-    assert "--json" in call(verb, "--help").out
-
-
 def test_the_version_is_on_stdout(call):
     answer = call("--version")
     assert answer.code == 0

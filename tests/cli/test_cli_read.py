@@ -1,12 +1,11 @@
-"""The reading verbs: JSON exactly as the contract has it, tables for people, names made safe."""
+"""The reading verbs: JSON exactly as the contract has it, CSV, names made safe."""
 
 import csv
 import io
 import math
-from dataclasses import replace
 
 import pytest
-from cli_fakes import status_of, trial_record
+from drawn_studies import trial_record
 
 from sweeper.db.database import Database
 from sweeper.records.printing import finite_json
@@ -46,11 +45,14 @@ def test_json_is_the_contracts(call, reader):
     other = call("show", "digits", "1", "--json").json
     best = call("best", "digits", "--json").json
     assert best == {**other, "configurations": [], "confirmed": []}
+    found = call("compare", "digits", "1", "0", "--json").json
+    assert found["differing"] == {"params": ["learning_rate"], "metrics": ["val_accuracy"]}
+    assert found["trials"] == [other, shown]
 
 
 def test_numbers_that_json_lacks_are_null_and_the_others_are_left(call, reader):
     metrics = {"loss": math.nan, "val_loss": math.inf, "accuracy": 0.5}
-    reader.trial_records = (trial_record(0, epochs=(EpochRecord(0, metrics),), value=-math.inf),)
+    reader.put(trial_record(0, epochs=(EpochRecord(0, metrics),), value=-math.inf))
     shown = call("show", "digits", "0", "--json").json
     assert shown["epochs"] == [{"epoch": 0, "loss": None, "val_loss": None, "accuracy": 0.5}]
     assert shown["value"] is None
@@ -78,46 +80,18 @@ def test_csv_has_what_json_has_a_column_a_value(call, reader):
     [best] = rows(call("best", "digits", "--csv").out)
     assert (best["study"], best["number"], best["digest"]) == ("digits", "1", "d" * 32)
     assert best["metrics_val_accuracy"] == "0.91"
-
-
-def test_csv_leaves_empty_what_there_is_not_and_quotes_what_needs_it(call, reader):
-    trials = (
-        trial_record(0, params={"a,b": 'x"y\nz'}, value=None),
-        trial_record(1, params={"c": None}, value=math.nan),
-    )
-    reader.status_record = replace(reader.status_record, trials=tuple(map(status_of, trials)))
-    [first, second] = rows(call("status", "digits", "--csv").out)
-    assert (first["value"], first["params_a,b"], first["params_c"]) == ("", 'x"y\nz', "")
-    assert (second["value"], second["params_c"]) == ("nan", "")
-
-
-def test_compare_shows_trials_side_by_side_in_three_forms(call, reader):
-    text = call("compare", "digits", "0", "1").out
-    assert ["*", "learning_rate", "0.01", "0.02"] in [line.split() for line in text.splitlines()]
-    found = call("compare", "digits", "1", "0", "--json").json
-    assert found["differing"] == {"params": ["learning_rate"], "metrics": ["val_accuracy"]}
-    assert [t["number"] for t in found["trials"]] == [1, 0]
-    assert found["trials"][1] == call("show", "digits", "0", "--json").json
     table = rows(call("compare", "digits", "1", "digits:0", "--csv").out)
     assert [row["number"] for row in table] == ["1", "0"]
 
 
-def test_tables_hold_what_people_look_for(call, reader):
-    assert "digits" in call("ls").out
-    assert "2/2" in call("ls").out
-    status = call("status", "digits").out
-    assert "best: trial 1  0.91" in status
-    assert "learning_rate" in status
-    shown = call("show", "digits", "0").out
-    for part in ("host-a:4711", "d" * 32, "2.0 KiB", "runs/digits/step-000000045", "val_accuracy"):
-        assert part in shown
-    assert "sweeper logs digits 0" in shown
-    assert "Trial 1 of digits" in call("best", "digits").out
-
-
-def test_a_users_text_is_never_read_as_markup(call, reader, failed_results):
-    reader.status_record, reader.trial_records = failed_results.status, failed_results.trials
-    assert "no such [bold] layer" in call("show", "digits", "1").out
+def test_csv_leaves_empty_what_there_is_not_and_quotes_what_needs_it(call, reader):
+    reader.put(
+        trial_record(0, params={"a,b": 'x"y\nz'}, value=None),
+        trial_record(1, params={"c": None}, value=math.nan),
+    )
+    [first, second] = rows(call("status", "digits", "--csv").out)
+    assert (first["value"], first["params_a,b"], first["params_c"]) == ("", 'x"y\nz', "")
+    assert (second["value"], second["params_c"]) == ("nan", "")
 
 
 @pytest.mark.parametrize("verb", ["status", "best", "resume"])
@@ -125,16 +99,6 @@ def test_a_users_text_is_never_read_as_markup(call, reader, failed_results):
 def test_a_name_that_leads_out_of_the_runs_is_refused(call, reader, verb, name):
     answer = call(verb, "--", name)
     assert (answer.code, answer.out) == (2, "")
-
-
-@pytest.mark.parametrize(
-    "words", [("ls",), ("status", "s"), ("show", "s", "0"), ("best", "s"), ("dashboard",)]
-)
-def test_reading_makes_no_database(call, bare_directory, words):
-    answer = call(*words)
-    assert (answer.code, answer.out) == (1, "")
-    assert "there is no database at sqlite:///runs/sweeper.db" in answer.err
-    assert list(bare_directory.iterdir()) == []
 
 
 def test_runs_dir_and_storage_lead_to_databases_and_an_empty_one_lists_no_studies(

@@ -39,7 +39,7 @@ def stored(bare_directory):
     repository = Repository(Database.open(URL, create=True))
     repository.create_or_open(StudyRow("digits", {}, "loss", "minimize", 1, None, 0))
     claim = repository.claim("digits", WorkerIdentity.here(), lambda n: n)
-    repository.finish(claim.token, Ending("failed", error="no such layer"))
+    repository.finish(claim.token, Ending("failed", error="Traceback\nValueError: no such layer"))
     return repository
 
 
@@ -115,10 +115,15 @@ def test_stop_says_who_is_left_when_its_patience_ends(call, stored):
     assert "sweeper stop digits --now" in answer.err
 
 
-def test_retry_opens_a_failed_trial_again_and_no_other(call, stored):
-    answer = call("retry", "digits", "0")
+@pytest.mark.parametrize("which", ["0", "--failed"])
+def test_retry_opens_a_failed_trial_again_and_no_other(call, stored, which):
+    assert "trial 0 failed: ValueError: no such layer" in call("status", "digits").out
+    answer = call("retry", "digits", which)
     assert answer.code == 0, answer.err
+    assert answer.out == "trial 0 of study digits will get another attempt\n"
     assert answer.err.strip() == "sweeper resume digits"
     assert stored.trial("digits", 0).state == "interrupted"
     again = call("retry", "digits", "0")
     assert (again.code, "is interrupted" in again.err) == (2, True), again.err
+    assert call("retry", "digits", "--failed").out == "no trial of study digits has failed\n"
+    assert call("retry", "digits", "0", "--failed").code == 2

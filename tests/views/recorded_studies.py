@@ -14,14 +14,9 @@ from sweeper.spec.space import Categorical, FloatRange, IntRange
 STEPS = 10
 KEY = "k" * 32
 """Of the worker of a study that is not finished."""
-PARAMETER = f"rate-{NASTY}"
+PARAMETER = f"rate{NASTY}"
 VALUES = {0: 0.4, 1: 0.1, 2: 0.3, 3: 0.2}
 """Of the trials of a halved study."""
-DISTRIBUTIONS = {
-    PARAMETER: FloatRange(1e-4, 0.1, log=True),
-    "optimizer": Categorical(("sgd", NASTY)),
-    "units": IntRange(8, 64),
-}
 SURROUNDINGS = {
     "versions": {"python": "3.11.0", "tensorflow": "2.21.0"},
     "processor": f"CPU {NASTY}",
@@ -31,52 +26,44 @@ SURROUNDINGS = {
 }
 
 
-def row(name, trials, epochs, objective="score", **more):
-    definition = {"epochs": epochs, "trials": trials, "sampler": "random", "pruner": None, **more}
-    return StudyRow(
-        name=name,
-        definition=definition,
-        objective=objective,
-        direction="maximize",
-        target=trials,
-        window=None,
-        seed=7,
-        source={"location": "studies/digits.py", "name": "study"},
-    )
+def _create(repository, name, target, objective="score", direction="maximize", **definition):
+    source = {"location": "studies/digits.py", "name": "study"}
+    row = StudyRow(name, definition, objective, direction, target, None, 7, source=source)
+    repository.create_or_open(row)
 
 
 def record_study(
-    repository, name="recorded", trials=12, *, objective="score", target=None, seed=1000
+    repository, name="recorded", trials=12, *, objective="score", target=None, seed=1000, text=NASTY
 ):
-    """A study of 6 epochs: trial 1 was killed and resumed, trial 2 failed, trial 3 was pruned."""
-    repository.create_or_open(row(name, target or trials, 6, objective))
+    """A study of 6 epochs: trial 1 was killed and resumed, trial 2 failed, trial 3 was pruned.
+
+    Its errors and the names of its parameters have ``text`` in them.
+    """
+    target = target or trials
+    _create(repository, name, target, objective, epochs=6, trials=target, sampler="random")
     for number in range(trials):
-        token = _claimed(repository, name, seed)
-        _train(repository, token, number, objective)
+        token = _claim(repository, name, seed).token
+        _train(repository, token, number, objective, text)
         if number == 1:
-            token = _claimed(repository, name, seed)
+            token = _claim(repository, name, seed).token
             repository.record_process(token, 5, "fork", 3 * STEPS)
             _epochs(repository, token, number, range(3, 6), objective)
             repository.finish(token, Ending("complete", 60, 0.61, "e" * 32))
-    repository.record_verdict(
-        name, 0, {"mode": "interrupt", "verdict": "holds", "message": f"alike {NASTY}"}
-    )
+    found = {"mode": "interrupt", "verdict": "holds", "message": f"alike {text}"}
+    repository.record_verdict(name, 0, found)
 
 
-def record_unfinished_study(repository, name, target, seed):
+def record_unfinished_study(repository, name, target, seed=1000, text=NASTY):
     """The first four trials, one that runs in this process (4), and one that is interrupted (5)."""
-    record_study(repository, name, 4, target=target, seed=seed)
+    record_study(repository, name, 4, target=target, seed=seed, text=text)
     repository.join(name, WorkerIdentity.here(), key=KEY, slots=2)
     # A trial that waits to be resumed is claimed first.
-    running, interrupted = (_claimed(repository, name, seed) for _ in range(2))
+    running, interrupted = (_claim(repository, name, seed).token for _ in range(2))
     for number, token in ((4, running), (5, interrupted)):
         repository.record_process(token, 4, "fork", 0)
         _epochs(repository, token, number, range(3), "score")
     repository.finish(interrupted, Ending("interrupted", end_step=10))
-
-
-def _claimed(repository, name, seed):
-    return _claim(repository, name, seed).token
+    return running
 
 
 def _claim(repository, name, seed=0):
@@ -85,23 +72,23 @@ def _claim(repository, name, seed=0):
     return claim
 
 
-def _train(repository, token, number, objective):
+def _train(repository, token, number, objective, text):
     repository.record_process(token, 4, "fork", 0)
     repository.record_fingerprint(token, SURROUNDINGS)
-    values = {
-        PARAMETER: 1e-4 * 1.6**number,
-        "optimizer": NASTY if number % 2 else "sgd",
-        "units": 8 + number,
-    }
-    for parameter, value in values.items():
-        repository.record_parameter(token, parameter, DISTRIBUTIONS[parameter], value)
+    other = text or "adam"
+    for name, distribution, value in (
+        (f"rate{text}", FloatRange(1e-4, 0.1, log=True), 1e-4 * 1.6**number),
+        ("optimizer", Categorical(("sgd", other)), other if number % 2 else "sgd"),
+        ("units", IntRange(8, 64), 8 + number),
+    ):
+        repository.record_parameter(token, name, distribution, value)
     if number == 1:
         _epochs(repository, token, number, range(4), objective)
         kept = CheckpointRecord(3 * STEPS, 3, "c" * 32, 512, "runs/step-30")
         repository.record_checkpoint(token, kept)
-        repository.finish(token, Ending("crashed", 35, error=f"Traceback\nKilled: {NASTY}"))
+        repository.finish(token, Ending("crashed", 35, error=f"Traceback\nKilled: {text}"))
     elif number == 2:
-        repository.finish(token, Ending("failed", 0, error=f"ValueError: {NASTY}"))
+        repository.finish(token, Ending("failed", 0, error=f"ValueError: {text}"))
     elif number == 3:
         _epochs(repository, token, number, range(2), objective)
         repository.finish(token, Ending("pruned", 20, 0.2, "f" * 32))
@@ -133,56 +120,52 @@ def database(path):
     return url
 
 
+def _end(repository, claim, epochs, metric, value, *, outcome="complete", **ending):
+    """End a trial whose new epochs all reported this value."""
+    repository.record_epochs(
+        claim.token,
+        [EpochRecord(epoch, {metric: value}) for epoch in epochs],
+        dict.fromkeys(epochs, value),
+    )
+    digest = f"{claim.number:032}"
+    repository.finish(claim.token, Ending(outcome, 10 * (epochs[-1] + 1), value, digest, **ending))
+
+
 def write_halved(repository):
     """Four trials, of which two go on from the first epoch and one from the second, to the fourth."""
-    described = describe_budget(
-        Halving(factor=2), epochs=4, pruner=None, objectives=(Objective("loss", "minimize"),)
-    )
-    definition = {"epochs": 4, "concurrency": 4, "budget": described}
-    repository.create_or_open(StudyRow("halved", definition, "loss", "minimize", 4, None, seed=1))
+    objectives = (Objective("loss", "minimize"),)
+    budget = describe_budget(Halving(factor=2), epochs=4, pruner=None, objectives=objectives)
+    _create(repository, "halved", 4, "loss", "minimize", epochs=4, concurrency=4, budget=budget)
     while repository.status("halved").complete < 1:
         taken = _claim(repository, "halved")
         end = taken.pause_after or 4
-        value = VALUES[taken.number]
         repository.record_process(taken.token, 5, "fork", 0)
-        repository.record_epochs(
-            taken.token, [EpochRecord(end - 1, {"loss": value})], {end - 1: value}
-        )
-        ending = Ending("complete", end, value, f"{taken.number:032}")
-        if taken.pause_after is not None:
-            ending = Ending("paused", end, value, f"{taken.number:032}", rung=end)
-        repository.finish(taken.token, ending)
+        ending = {"outcome": "paused", "rung": end} if taken.pause_after else {}
+        _end(repository, taken, [end - 1], "loss", VALUES[taken.number], **ending)
 
 
 def write_extended(repository):
     """Two trials of two epochs, of which one was extended to three."""
-    definition = {"epochs": 2, "concurrency": 1}
-    repository.create_or_open(StudyRow("longer", definition, "loss", "minimize", 2, None, seed=1))
-    for number, epochs, value in ((0, 2, 0.5), (1, 2, 0.6), (0, 3, 0.25)):
-        if epochs == 3:
+    _create(repository, "longer", 2, "loss", "minimize", epochs=2, concurrency=1)
+    for number, epochs, value in ((0, [0, 1], 0.5), (1, [0, 1], 0.6), (0, [2], 0.25)):
+        if epochs == [2]:
             repository.extend("longer", Extension(3, trials=(0,)))
         taken = _claim(repository, "longer")
         assert taken.number == number
-        path = f"/runs/longer/trial-0000{number}/attempt-0{epochs}/checkpoints/step-0{epochs}0"
-        kept = CheckpointRecord(epochs * 10, epochs, "ab" * 16, 9, path)
-        repository.record_process(taken.token, 5, "fork", 20 if epochs == 3 else 0)
-        repository.record_checkpoint(taken.token, kept)
-        new = range(2) if epochs == 2 else range(2, 3)
-        repository.record_epochs(
-            taken.token, [EpochRecord(n, {"loss": value}) for n in new], dict.fromkeys(new, value)
+        last = epochs[-1] + 1
+        path = f"/runs/longer/trial-0000{number}/attempt-0{last}/checkpoints/step-0{last}0"
+        repository.record_process(taken.token, 5, "fork", 10 * epochs[0])
+        repository.record_checkpoint(
+            taken.token, CheckpointRecord(10 * last, last, "ab" * 16, 9, path)
         )
-        repository.finish(taken.token, Ending("complete", epochs * 10, value, str(epochs) * 32))
+        _end(repository, taken, epochs, "loss", value)
 
 
 def write_repeated(repository):
     """Two configurations of three repeats each; configuration 1 is better than 0."""
-    definition = {"epochs": 1, "concurrency": 1, "repeats": 3, "sampler": "random"}
-    row = StudyRow("repeated", definition, "score", "maximize", 6, None, seed=1)
-    repository.create_or_open(row)
+    _create(repository, "repeated", 6, epochs=1, concurrency=1, repeats=3, sampler="random")
     for number in range(6):
         taken = _claim(repository, "repeated")
-        rate = FloatRange(0.1, 1.0)
-        repository.record_parameter(taken.token, "rate", rate, 0.2 if number < 3 else 0.4)
-        value = (0.5 if number < 3 else 0.9) + (number % 3) / 1000
-        repository.record_epochs(taken.token, [EpochRecord(0, {"score": value})], {0: value})
-        repository.finish(taken.token, Ending("complete", 10, value, f"{number:032}"))
+        rate, value = (0.2, 0.5) if number < 3 else (0.4, 0.9)
+        repository.record_parameter(taken.token, "rate", FloatRange(0.1, 1.0), rate)
+        _end(repository, taken, [0], "score", value + (number % 3) / 1000)

@@ -2,7 +2,6 @@
 
 import json
 import re
-import sys
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -11,6 +10,7 @@ from browsing import Watched, chromium
 from drawn_studies import NASTY
 from playwright.sync_api import expect
 from recorded_studies import PARAMETER, database, write_extended, write_halved, write_repeated
+from sweeps import python
 
 from sweeper.cli.main import main
 from sweeper.db.database import Database
@@ -427,14 +427,11 @@ def test_a_picture_is_saved_as_png(opened):
         assert Path(saved.value.path()).read_bytes().startswith(b"\x89PNG")
 
 
-def test_a_missing_package_is_named_with_the_command_that_installs_it(
-    url, tmp_path, monkeypatch, capsys
-):
-    monkeypatch.setitem(sys.modules, "jinja2", None)
-    from sweeper.views.page.report import page_template
-
-    page_template.cache_clear()
-    assert main(["report", "other", "--storage", url, "--output", str(tmp_path / "p.html")]) == 2
-    said = capsys.readouterr().err
-    assert "a report needs the package 'jinja2'" in said
-    assert "[plots]" in said
+def test_a_missing_package_is_named_with_the_command_that_installs_it(url, tmp_path):
+    program = (
+        "import sys; sys.modules['jinja2'] = None; import sweeper.cli.main as m; sys.exit(m.main())"
+    )
+    done = python("-c", program, "report", "other", "--storage", url, cwd=tmp_path)
+    assert done.code == 2
+    assert "a report needs the package 'jinja2'" in done.err
+    assert "[plots]" in done.err

@@ -1,12 +1,13 @@
 """Results in a terminal, a notebook and pandas."""
 
 import html
+import subprocess
 import sys
 from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
-from drawn_studies import NASTY, front, large, results, trial
+from drawn_studies import NASTY, made, trial_record
 from recorded_studies import database
 
 from sweeper import StoredStudy, load_study
@@ -26,27 +27,13 @@ def stored(tmp_path_factory):
     return found
 
 
-def test_results_print_as_a_table_the_best_first(monkeypatch):
-    monkeypatch.setenv("COLUMNS", "100")
-    found = results(trial(0, [0.1], params={"x": 1}), trial(1, [0.2, 0.9], killed_after=1))
-    assert repr(found).splitlines() == [
-        "drawn: 2 of 2 trials finished; best: trial 1 with score 0.9 (maximize)",
-        "trial     state  score  x  epochs  attempts",
-        "    1  complete    0.9  -       2         2",
-        "    0  complete    0.1  1       1         1",
-    ]
-    found = results(trial(0, [0.1]), trial(1, [0.2]), trial(2, [0.3]), direction="minimize")
-    assert [line.split()[0] for line in str(found).splitlines()[2:]] == ["0", "1", "2"]
-    assert str(results()) == "drawn: 0 of 0 trials finished; no best trial yet"
-
-
 def test_results_are_iterated_and_looked_up_by_a_trials_number():
-    found = results(trial(0, [0.1]), trial(2, [0.3]))
+    found = made("drawn", trial_record(0), trial_record(2))
     assert [each.number for each in found] == [0, 2]
     assert len(found) == 2
     assert found[2] is found.trials[1]
     assert found, "results without trials are results"
-    assert results()
+    assert made("none")
     for number in (1, -1):
         with pytest.raises(LookupError, match=f"'drawn' has no trial {number}; it has 0, 2"):
             found[number]
@@ -55,7 +42,7 @@ def test_results_are_iterated_and_looked_up_by_a_trials_number():
 def test_a_metric_named_trial_or_epoch_takes_no_column_of_a_table():
     record = EpochRecord(epoch=3, metrics={"trial": 0.5, "epoch": 0.25})
     assert record.to_json() == {"epoch": 3, "metrics_trial": 0.5, "metrics_epoch": 0.25}
-    [row] = epoch_rows([replace(trial(7, [0.1]), epochs=(record,))])
+    [row] = epoch_rows([trial_record(7, epochs=(record,))])
     assert row == {"trial": 7, **record.to_json()}
 
 
@@ -97,25 +84,6 @@ def test_people_count_epochs_from_1_and_fields_from_0(stored):
     assert str(found) == "replay of 2026-01-02 03:04: differs at epoch=1 step=10 variable=kernel"
 
 
-def test_many_trials_and_wide_ones_are_cut_and_the_cut_is_said(monkeypatch):
-    monkeypatch.setenv("COLUMNS", "60")
-    lines = str(large(200, 2)).splitlines()
-    assert len(lines) == 16
-    assert all(len(line) <= 60 for line in lines[1:-2])
-    assert lines[1].split()[:4] == ["trial", "state", "score", "rate"]
-    assert lines[1].split()[-2:] == ["epochs", "attempts"]
-    assert (
-        lines[-2] == f"too wide to show: {NASTY}, units, momentum; results.to_dataframe() has them"
-    )
-    assert lines[-1].startswith("and 188 more")
-    monkeypatch.setenv("COLUMNS", "20")
-    narrow = str(large(200, 2)).splitlines()
-    assert narrow[1].split() == ["trial", "state", "score"]
-    assert "attempts; results.to_dataframe() has them" in narrow[-2]
-    monkeypatch.setenv("COLUMNS", "200")
-    assert "too wide" not in str(large(200, 2))
-
-
 def test_a_stored_study_prints_in_one_line(stored, tmp_path):
     text = str(stored)
     assert text.startswith("recorded: 12 of 12 trials finished (10 complete, 1 pruned, 1 failed)")
@@ -126,21 +94,16 @@ def test_a_stored_study_prints_in_one_line(stored, tmp_path):
     assert str(gone).startswith("recorded: not found in sqlite:///")
 
 
-def test_a_front_is_printed_with_a_column_an_objective():
-    lines = str(front((0.1, 0.9), (0.9, 0.1), (0.05, 0.05))).splitlines()
-    assert lines[0].endswith("Pareto front: 0, 1")
-    assert lines[1].split() == ["trial", "state", "score", "speed", "x", "epochs", "attempts"]
-
-
 def test_a_notebook_shows_what_is_printed_and_names_are_text(monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")
-    shown = large(40, 2)._repr_html_()
+    found = made("drawn", *(trial_record(number, params={NASTY: NASTY}) for number in range(40)))
+    shown = found._repr_html_()
     assert "<img" not in shown
     assert "&lt;img" in shown
     lines = html.unescape(shown).removesuffix("</pre>").splitlines()
     assert len(lines) == 33
-    assert lines[0].endswith(str(large(40, 2)).splitlines()[0])
-    assert lines[2].split() == str(large(40, 2)).splitlines()[2].split()
+    assert lines[0].endswith(str(found).splitlines()[0])
+    assert lines[2].split() == str(found).splitlines()[2].split()
     assert "and 10 more" in lines[-1]
 
 
@@ -164,8 +127,6 @@ def test_trials_epochs_and_attempts_are_data_frames(stored):
 
 
 def test_reading_results_imports_no_plotly(tmp_path):
-    import subprocess
-
     script = (
         "import sys, sweeper; from sweeper.records.results import StudyResults, StudyStatus; "
         "str(StudyResults(StudyStatus('s', 1))); print('plotly' in sys.modules)"

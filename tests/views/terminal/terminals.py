@@ -5,16 +5,7 @@ from dataclasses import replace
 import pyte
 from rich.console import Console
 
-from sweeper.records.events import (
-    AttemptEnded,
-    AttemptStarted,
-    CheckpointKept,
-    EpochFinished,
-    Notice,
-    StepsDone,
-    StudyOpened,
-    TrainingStarted,
-)
+from sweeper.records.events import StudyOpened
 from sweeper.records.results import BestTrial, StudyStatus, TrialStatus
 from sweeper.views.terminal.live import LiveProgress
 
@@ -89,34 +80,3 @@ STATUS = with_trials(
     interrupted=1,
 )
 OPENED = StudyOpened(STATUS, 3, "sqlite:///runs/sweeper.db", "sweeper resume digits")
-
-
-def first_moment(run):
-    """Three trials run: one is resumed, one is in its first epoch, one is being prepared."""
-    run.after(
-        0,
-        OPENED,
-        AttemptStarted(3, 2),
-        AttemptStarted(4, 1),
-        AttemptStarted(5, 1),
-        TrainingStarted(3, {"learning_rate": 0.001}, 10, 120, 4 * 120 + 60, 4),
-        TrainingStarted(4, {"learning_rate": 0.0001}, 10, 120, 0),
-    )
-    run.after(1, StepsDone(3, 4, 4 * 120 + 85), StepsDone(4, 0, 30))
-
-
-def second_moment(run):
-    """A trial has failed, another one leads, and a checkpoint was written."""
-    metrics = {"loss": 0.21, "val_accuracy": 0.95}
-    run.after(
-        2,
-        EpochFinished(3, 4, 5 * 120, metrics, 4.0),
-        CheckpointKept(3, 5 * 120, 1_300_000, 0.034, 0.002),
-        EpochFinished(4, 0, 120, {"loss": 0.7, "val_accuracy": 0.51}, 3.0),
-        AttemptEnded(5, 1, "failed", None, "FactoryError: the model factory returned None"),
-        Notice(
-            "trial 4: the checkpoint step-000000120 does not verify; going on with the one before it"
-        ),
-    )
-    run.after(16, EpochFinished(3, 9, 10 * 120, metrics, 4.0), AttemptEnded(3, 2, "complete", 0.95))
-    run.after(1, StepsDone(4, 1, 150))

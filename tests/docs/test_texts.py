@@ -1,15 +1,21 @@
-"""Every link of the texts beside the code leads to something that is there."""
+"""Texts beside the code: links, blocks and commands are what they seem to be."""
 
 import ast
 import json
 import re
+import shlex
 import subprocess
 import tomllib
+from pathlib import Path
 
 import pytest
+import typer
+import typer.main
 import yaml
 from doc_blocks import ROOT, SHELL, all_pages, blocks, blocks_of
 from markdown.extensions.toc import slugify
+
+from sweeper.cli.main import app
 
 TEXTS = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")
 _LINK = re.compile(r"\]\(([^)\s]+)\)")
@@ -114,3 +120,55 @@ def test_control_a_marker_is_read_with_its_reason():
     text = "<!-- not run: needs a cluster -->\n```bash\nls\n```\n\n```bash\npwd\n```\n"
     first, second = blocks_of(text, "page.md")
     assert (first.marker, first.why, second.marker) == ("not run", "needs a cluster", "")
+
+
+_ENDS = {"&&", "||", "|", ";", "&"}
+
+
+def commands(block):
+    """Every ``sweeper …`` of a block, its words; what is piped or chained is apart."""
+    for line in block.text.replace("\\\n", " ").splitlines():
+        words = []
+        for word in [*shlex.split(line.removeprefix("$ "), comments=True), "&&"]:
+            if word not in _ENDS:
+                words.append(word)
+                continue
+            if words and Path(words[0]).name == "sweeper":
+                yield words[1:]
+            words = []
+
+
+def parse(words):
+    """Parse as the command line does, up to running the verb."""
+    command = typer.main.get_command(app)
+    context = command.make_context("sweeper", list(words))
+    while hasattr(command, "resolve_command"):
+        name, command, rest = command.resolve_command(
+            context, [*context._protected_args, *context.args]
+        )
+        context = command.make_context(name, rest, parent=context)
+
+
+CONSOLE = [block for block in BLOCKS if block.language in SHELL]
+README = "README.md"
+
+
+@pytest.mark.parametrize("block", CONSOLE, ids=str)
+def test_every_command_is_one_that_the_shell_and_the_command_line_take(block):
+    assert "<" not in block.text, "nobody can paste a placeholder"
+    for words in commands(block):
+        parse(words)
+    if block.page == README:
+        for word in re.findall(r"[\w./-]+\.(?:py|sh|yaml|md)\b|\btests/run\b", block.text):
+            assert (ROOT / word).is_file(), word
+
+
+def test_the_check_sees_commands_and_wrong_ones():
+    typed = [words for block in CONSOLE for words in commands(block)]
+    assert ["run", "studies/digits_learning_rate.py"] in typed
+    assert ["resume", "digits-learning-rate"] in typed
+    for wrong in (["run"], ["resume", "s", "--no-such-option"], ["no-such-verb"], ["ls", "more"]):
+        with pytest.raises(Exception, match=r"(?i)missing|no such|unexpected|got"):
+            parse(wrong)
+    assert len([block for block in CONSOLE if block.page == README]) >= 3
+    assert [block.language for block in BLOCKS if block.page == README].count("python") == 2

@@ -1,4 +1,7 @@
-"""Progress in a notebook: one display that is updated in place, whatever the number of epochs."""
+"""Progress beyond what cli/printed.txt shows: told by threads and over time, and in a notebook.
+
+In a notebook it is one display that is updated in place, whatever the number of epochs.
+"""
 
 import asyncio
 import html
@@ -7,11 +10,12 @@ import os
 import re
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
 import pytest
-from terminals import OPENED
+from terminals import OPENED, Watched
 
 from sweeper.records.events import (
     AttemptEnded,
@@ -19,6 +23,7 @@ from sweeper.records.events import (
     EpochFinished,
     Notice,
     RunStopping,
+    StepsDone,
     TrainingStarted,
 )
 from sweeper.views.terminal import live
@@ -26,6 +31,34 @@ from sweeper.views.terminal.lines import LineProgress
 from sweeper.views.terminal.live import MOST_LINES, NotebookProgress, is_notebook, progress_listener
 
 ROOT = Path(__file__).parents[3]
+
+
+def test_threads_may_tell_it_at_once():
+    run = Watched(80, 24)
+
+    def tell(worker):
+        for trial in range(worker * 4, worker * 4 + 4):
+            run.after(0, AttemptStarted(trial, 1), TrainingStarted(trial, {}, 10, 120, 0))
+            list(run.listener.state.lines("Ctrl-C"))
+            run.after(0, AttemptEnded(trial, 1, "complete", 0.5))
+
+    with run.listener:
+        run.after(0, OPENED)
+        threads = [threading.Thread(target=tell, args=(worker,)) for worker in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert any("16/16 done, 1 pruned" in line for line in run.shown)
+
+
+def test_a_long_first_epoch_is_told_of_every_ten_seconds():
+    now, stream = 0.0, io.StringIO()
+    listener = LineProgress(stream, clock=lambda: now)
+    for step in range(45):
+        listener(StepsDone(4, 0, step))
+        now += 1.0
+    assert re.findall(r"at step (\d+)", stream.getvalue()) == ["0", "10", "20", "30", "40"]
 
 
 class Cell:
