@@ -386,4 +386,3 @@ def test_a_trial_from_before_an_accepted_change_cannot_be_verified(digits):
     repository.accept_definition(replace(row, definition={**row.definition, "epochs": 5}))
     said = "trial 0 of study 'digits' began before the study's definition was changed (epochs was 3"
     refused(said, "--trial", "0")
-    refused("has no trial to verify: trial 0 began before", "--all")
