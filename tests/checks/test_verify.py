@@ -15,7 +15,7 @@ from databases import opened_database
 from recorded_replays import RecordedReplays
 from scripted_trials import definition, row_of
 from study_files import StudyText
-from sweeps import RunningCommand, sweep, trials_in
+from sweeps import RunningCommand, sweep, sweep_inline, trials_in
 
 from sweeper.checkpoint.reading import load_checkpoint
 from sweeper.cli.main import main
@@ -284,6 +284,22 @@ def test_a_replay_that_is_killed_and_resumed_equals_the_trial(copy):
     assert trial["verdict"] == "holds", trial["message"]
     assert (trial["replay"]["starts"], trial["replay"]["killed_at"]) == ([0, 1], 2)
     assert trial["message"].endswith("killed at step 2 and resumed at step 1")
+
+
+def test_a_trial_of_two_steps_is_too_short_for_a_kill(tmp_path, capsys):
+    arguments = STUDY.arguments.replace("epochs=3, trials=4", "epochs=1, trials=1")
+    sweep_inline(replace(STUDY, arguments=arguments), tmp_path)
+    trial = Copy(tmp_path / "runs", capsys).verify(EXACT, "--interrupt")
+    assert trial["verdict"] == "holds"
+    assert [found["message"] for found in trial["findings"]] == [
+        "the trial is too short for a kill"
+    ]
+
+
+def test_a_replay_inside_the_commands_process_is_refused(copy, monkeypatch, capsys):
+    monkeypatch.setenv("SWEEPER_ISOLATION", "inline")
+    assert main(["verify", "small", "--runs-dir", str(copy.runs)]) == 2
+    assert "every replay needs a fresh process" in capsys.readouterr().err
 
 
 def test_a_callback_that_forgets_shows_only_when_the_replay_is_interrupted(copy):

@@ -13,7 +13,16 @@ from registry import identical, study, study_data, study_model
 from sweeper import Data
 
 X, Y = samples()
+
 SHUFFLED = pairs().shuffle(SAMPLES).batch(BATCH)
+NOISED = SHUFFLED.map(lambda x, y: (x + keras.random.normal(tf.shape(x), stddev=0.1), y))
+study(
+    "dataset-at-top",
+    "a dataset of the module, shuffled without a seed, with Keras's global generator in its map",
+    identical(),
+    data=lambda trial: Data(train=NOISED.prefetch(2)),
+)
+
 
 RNG = np.random.default_rng(0)
 
@@ -94,12 +103,3 @@ def tracked_model(trial):
     model = Tracked(inputs, keras.layers.Dense(CLASSES)(inputs))
     model.compile(optimizer=keras.optimizers.SGD(0.1, 0.9))
     return model
-
-
-NOISED = SHUFFLED.map(lambda x, y: (x + keras.random.normal(tf.shape(x), stddev=0.1), y))
-study(
-    "dataset-at-top",
-    "a dataset of the module, shuffled without a seed, with Keras's global generator in its map",
-    identical(),
-    data=lambda trial: Data(train=NOISED.prefetch(2)),
-)
