@@ -244,6 +244,8 @@ def install() -> None:
     """Install the audit hook and the wrappers in this process, once; TensorFlow must be imported."""
     if not _INSTALLED:
         _INSTALLED.append("hook")
+        # Not first in the hook: `tempfile` opens a file to find its directory, under a lock that this takes too.
+        _libraries()
         sys.addaudithook(_hook)
         _watch_python()
         _watch_tensorflow()

@@ -1,14 +1,16 @@
 """``sweeper check`` as one types it: on the studies that are kept here, and on two that are bad."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from short_trials import PLAIN, UNVALIDATED
-from study_files import StudyText
+from study_files import SHORT, StudyText
 
 from sweeper.cli.main import main
 
+LOSS = 'objective="loss", epochs=1, trials=2, sampler="random"'
 STUDIES = sorted((Path(__file__).parents[2] / "studies").glob("*.py"))
 SOUND = StudyText(
     model=PLAIN.replace("keras.layers", "keras.layers.Dropout(0.3), keras.layers"),
@@ -24,10 +26,11 @@ SHARED = StudyText(
 
 @pytest.fixture
 def checked(tmp_path, monkeypatch, capsys):
-    """What the command prints of a file, in this process, which has imported everything."""
+    """What the command prints of a study, in this process, which has imported everything."""
     monkeypatch.chdir(tmp_path)
 
-    def check(file, code):
+    def check(study, code):
+        file = study if isinstance(study, Path) else study.write(tmp_path / f"{study.name}.py")
         ended = main(["check", str(file), "--workers", "2", "--json"])
         said = capsys.readouterr()
         assert ended == code, said.out + said.err
@@ -37,8 +40,8 @@ def checked(tmp_path, monkeypatch, capsys):
     return check
 
 
-def test_a_sound_study_holds_in_everything(checked, tmp_path):
-    assert_it_holds(checked(SOUND.write(tmp_path / "sound.py"), 0))
+def test_a_sound_study_holds_in_everything(checked):
+    assert_it_holds(checked(SOUND, 0))
 
 
 @pytest.mark.whole  # larger networks, longer epochs, two replicas
@@ -119,15 +122,96 @@ ONE_STEP = StudyText(
 
 @pytest.mark.whole
 @pytest.mark.parametrize("text", [ONE_STEP, MADE_ONCE, PICKED], ids=lambda text: text.name)
-def test_what_is_not_made_anew_for_each_trial_or_each_batch_holds(text, checked, tmp_path):
-    assert_it_holds(checked(text.write(tmp_path / f"{text.name}.py"), 0))
+def test_what_is_not_made_anew_for_each_trial_or_each_batch_holds(text, checked):
+    assert_it_holds(checked(text, 0))
 
 
-def test_a_shared_layer_is_an_error_on_independence(checked, tmp_path):
-    file = SHARED.write(tmp_path / "shared.py")
-    [finding] = checked(file, 4)["findings"]
+def test_a_shared_layer_is_an_error_on_independence(checked):
+    [finding] = checked(SHARED, 4)["findings"]
     assert (finding["level"], finding["check"]) == ("error", "independence")
     assert "module attribute shared.HEAD" in finding["message"]
+
+
+LOCKED = """
+import threading
+
+class Locked(keras.callbacks.Callback):
+    def __init__(self):
+        super().__init__()
+        self.lock = threading.Lock()
+
+    def on_epoch_begin(self, epoch, logs=None):
+        self.lock = threading.Lock()
+"""
+
+
+CLOCK = StudyText(
+    head="""
+    from time import time as now
+
+    class Jitter(keras.callbacks.Callback):
+        def on_epoch_end(self, epoch, logs=None):
+            rate = float(self.model.optimizer.learning_rate)
+            self.model.optimizer.learning_rate = rate * (1 + 1e-2 * (now() % 1))
+    """,
+    model=PLAIN,
+    data=UNVALIDATED,
+    callbacks="Jitter()",
+    arguments='objective="loss", epochs=3, trials=2, sampler="random"',
+)
+URANDOM = StudyText(
+    model=PLAIN,
+    data="""
+    x = x + np.frombuffer(os.urandom(x.size), np.uint8).reshape(x.shape).astype("float32") / 1e3
+    return Data(train=(x, y), batch_size=8)
+    """,
+    arguments=LOSS,
+)
+
+
+def line_with(text, file="small.py"):
+    lines = Path(file).read_text().splitlines()
+    return max(number for number, line in enumerate(lines, 1) if text in line)
+
+
+@pytest.mark.parametrize(
+    ("text", "check", "message", "at"),
+    [
+        (StudyText(model="raise KeyError('colour')"), "build", "KeyError: 'colour'", "raise Key"),
+        (
+            StudyText(metrics='"accuracy"', arguments='objective="val_acc", epochs=1, trials=1'),
+            "objective",
+            "reports 'accuracy', 'loss', 'val_accuracy', 'val_loss'",
+            'objective="val_acc"',
+        ),
+        (StudyText(data="y = y[:150]"), "data", "150", "data=load_data"),
+        (
+            StudyText(
+                head=LOCKED, model=PLAIN, data=UNVALIDATED, callbacks="Locked()", arguments=LOSS
+            ),
+            "capture",
+            "callback Locked: attribute 'lock'",
+            "callbacks=build_callbacks",
+        ),
+        (StudyText(model="return None"), "build", "build_model returned None", "model=build_model"),
+        (StudyText(model="import nowhere"), "installation", "'nowhere' is not inst", "import now"),
+        (CLOCK, "determinism", "at step 25: optimizer variable 1 (sgd/learning_rate)", "class Jit"),
+        pytest.param(
+            *(URANDOM, "determinism", "at step 1: model variable 0 (", "def build_model"),
+            marks=pytest.mark.whole,
+        ),
+    ],
+    ids=["raises", "objective", "data", "capture", "nothing", "package", "clock", "random bytes"],
+)
+def test_what_does_not_train_or_not_repeat_is_an_error_with_its_line(
+    text, check, message, at, checked
+):
+    report = checked(text, 1 if check == "installation" else 4)
+    [finding] = [found for found in report["findings"] if found["level"] == "error"]
+    assert finding["check"] == check
+    assert message in finding["message"]
+    assert (Path(finding["file"]).name, finding["line"]) == ("small.py", line_with(at))
+    assert not any("bit for bit" in held for held in report["held"])
 
 
 ONCE_AN_EPOCH = StudyText(
@@ -150,14 +234,80 @@ ONCE_AN_EPOCH = StudyText(
 """Its callback keeps state where no checkpoint finds it, and acts by it."""
 
 
-def test_state_that_no_checkpoint_finds_is_seen_when_a_killed_trial_is_resumed(checked, tmp_path):
-    callback = "Decay"
-    file = ONCE_AN_EPOCH.write(tmp_path / "forgetful.py")
-    report = checked(file, 4)
+def test_state_that_no_checkpoint_finds_is_seen_when_a_killed_trial_is_resumed(checked):
+    report = checked(ONCE_AN_EPOCH, 4)
     [finding] = report["findings"]
     assert (finding["level"], finding["check"]) == ("error", "resume"), finding
     assert finding["message"].startswith("killed after step ")
     assert "Some state that training changes is not in checkpoints" in finding["message"]
-    assert f"look in callback {callback} ({file}:{finding['line']})" in finding["message"]
-    assert f"class {callback}(" in file.read_text().splitlines()[finding["line"] - 1]
+    assert "look in callback Decay (" in finding["message"]
+    assert finding["line"] == line_with("class Decay(", "library.py")
     assert not any("bit" in held for held in report["held"])
+
+
+LOST = replace(
+    SHORT,
+    head="""
+    import time
+
+    class Counted(keras.callbacks.Callback):
+        "Counts epochs in a file, which no checkpoint holds."
+
+        def __init__(self, folder):
+            super().__init__()
+            self.file = Path(str(folder)) / "count.txt"
+            self.count = 0
+
+        def on_epoch_end(self, epoch, logs=None):
+            seen = int(self.file.read_text()) if self.file.exists() else 0
+            self.file.write_text(str(seen + 1))
+            self.count = seen + 1
+
+    class Timed(keras.callbacks.Callback):
+        "Measures epochs into an array, a list, rounded, and into the logs."
+
+        def __init__(self):
+            super().__init__()
+            self.seconds = np.zeros(8)
+            self.rounded = []
+
+        def on_epoch_begin(self, epoch, logs=None):
+            self.began = time.perf_counter()
+
+        def on_epoch_end(self, epoch, logs=None):
+            took = logs["seconds"] = time.perf_counter() - self.began
+            self.seconds[epoch] = took
+            self.rounded.append(round(took, 1))
+
+    class LeavesOut(keras.callbacks.Callback):
+        "Keeps one attribute, and leaves out another and a dictionary in which time is measured too."
+
+        def __init__(self):
+            super().__init__()
+            self.kept = self.left = 0
+            self.inner = {"took": 0.0, "epochs": 0}
+
+        def on_epoch_end(self, epoch, logs=None):
+            self.kept += 1
+            self.left += 1
+            self.inner["took"] = time.perf_counter()
+            self.inner["epochs"] += 1
+
+        def get_state(self):
+            return {"kept": self.kept}
+
+        def set_state(self, state):
+            self.kept = state["kept"]
+    """,
+    callbacks="Counted(trial.directory), LeavesOut(), Timed()",
+    arguments='objective="val_loss", epochs=3, trials=1, sampler="random"',
+)
+
+
+def test_what_a_resume_loses_is_named_whatever_is_measured_beside_it(checked):
+    report = checked(LOST, 4)
+    [finding] = [found for found in report["findings"] if found["check"] == "resume"]
+    assert finding["level"] == "error", report["findings"]
+    assert not any(held.startswith("killed") and "callbacks" in held for held in report["held"])
+    for name in ("attribute 'count': ", "'left': ", "'inner'['epochs']: ", "lost on resume"):
+        assert name in finding["message"], finding["message"]

@@ -3,13 +3,12 @@
 from dataclasses import replace
 
 import pytest
-from corpus import PITFALLS
+from corpus import PITFALLS, swept
 from short_trials import EAGER
 from study_files import SHORT, TWO_STEPS, StudyText
 from sweeps import sweep, trials_in
 
 from sweeper.errors import IndependenceError
-from sweeper.records.events import Notice
 
 ONE_EPOCH = 'objective="loss", epochs=1, trials=2, sampler="random", audit="off"'
 
@@ -52,9 +51,12 @@ def test_a_later_trial_that_would_be_refused_fails_alone(tmp_path):
         data=TWO_STEPS,
         arguments=ONE_EPOCH,
     )
-    swept = sweep(text.write(tmp_path / "other.py"), tmp_path / "runs", workers=1)
-    assert [trial.state for trial in swept.trials] == ["complete", "failed"]
-    assert "other.HEAD" in (swept.trials[1].error or "")
+    _, later = sweep(text.write(tmp_path / "other.py"), tmp_path / "runs", workers=1).trials
+    assert [attempt.outcome for attempt in later.attempts] == ["failed"]
+    assert later.error == (
+        "IndependenceError: layer 'head' is model.layers[0] of this trial and module attribute "
+        "other.HEAD; build it inside build_model"
+    )
 
 
 def test_a_factory_that_fails_for_the_first_trial_alone_ends_no_run(tmp_path):
@@ -64,14 +66,13 @@ def test_a_factory_that_fails_for_the_first_trial_alone_ends_no_run(tmp_path):
         model="if trial.number == 0: raise KeyError('first')",
         arguments=ONE_EPOCH,
     )
-    swept = sweep(text.write(tmp_path / "first.py"), tmp_path / "runs")
-    assert [trial.state for trial in swept.trials] == ["failed", "complete"]
-    assert warned_early(swept) == [], "what is sound is not warned of"
+    ran = sweep(text.write(tmp_path / "first.py"), tmp_path / "runs")
+    assert [trial.state for trial in ran.trials] == ["failed", "complete"]
+    assert warned_early(ran) == [], "what is sound is not warned of"
 
 
-def warned_early(swept):
+def warned_early(ran):
     """What a run says of its study, beside how its processes start and what it waits for."""
-    notices = [event.message for event in swept.events if isinstance(event, Notice)]
     of_processes = (
         "every trial ",
         "inline trials have the hash",
@@ -79,21 +80,17 @@ def warned_early(swept):
         "a worker waits",
         "a trial waits",
     )
-    return [message for message in notices if not message.startswith(of_processes)]
+    return [message for message in ran.notices if not message.startswith(of_processes)]
 
 
 @pytest.mark.parametrize(
-    "directory", ["refused/memoized", pytest.param("undone/loss_tracker", marks=pytest.mark.whole)]
+    "name",
+    ["refused/cached_model", pytest.param("undone/objects_of_training", marks=pytest.mark.whole)],
 )
-def test_what_its_processes_keep_apart_runs_without_a_word(directory, tmp_path):
-    kept = PITFALLS / f"{directory}.py"
-    file = tmp_path / kept.name
-    file.write_text(kept.read_text().replace('optimizer="adam"', 'optimizer="sgd"'))
-    around = PITFALLS.with_name("small_study.py").read_text()
-    (tmp_path / "small_study.py").write_text(around.replace("trials=2,", 'trials=2, audit="off",'))
-    swept = sweep(file, tmp_path / "runs", trials=2)
-    assert [trial.state for trial in swept.trials] == ["complete"] * 2
-    assert warned_early(swept) == []
+def test_what_its_processes_keep_apart_runs_without_a_word(name, tmp_path):
+    ran = swept(PITFALLS / f"{name}.py", tmp_path)
+    assert [trial.state for trial in ran.trials] == ["complete"] * 2
+    assert warned_early(ran) == []
 
 
 SPLIT = StudyText(
@@ -123,9 +120,9 @@ VALIDATED = {
 def test_trials_that_are_validated_on_other_samples_are_warned_of_once(how, tmp_path):
     text = replace(SPLIT, data=SPLIT.data.format(how=how))
     file = text.write(tmp_path / "split.py")
-    swept = sweep(file, tmp_path / "runs", workers=1, isolation="inline")
-    assert [trial.state for trial in swept.trials] == ["complete"] * 2
-    warned = warned_early(swept)
+    ran = sweep(file, tmp_path / "runs", workers=1, isolation="inline")
+    assert [trial.state for trial in ran.trials] == ["complete"] * 2
+    warned = warned_early(ran)
     assert len(warned) == VALIDATED[how]
     if warned:
         line = 1 + file.read_text().splitlines().index("def load_data(trial):")

@@ -10,23 +10,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
+from checkpoints_on_disk import commit
+from databases import opened_database
 from recorded_replays import RecordedReplays
+from scripted_trials import definition, row_of
 from study_files import StudyText
-from sweeps import RunningCommand, database_url, sweep
+from sweeps import RunningCommand, sweep, sweep_inline, trials_in
 
-from sweeper.checkpoint.format import Snapshot
-from sweeper.checkpoint.reading import load_checkpoint, read_manifest
-from sweeper.checkpoint.store import CheckpointStore
-from sweeper.checks.verify import VerifyRequest, verify_with, where_to_kill
+from sweeper.checkpoint.reading import load_checkpoint
 from sweeper.cli.main import main
-from sweeper.db.database import Database
-from sweeper.db.repository import Repository
-from sweeper.definition.definition import StudySettings
-from sweeper.run import replays
-from sweeper.run.launch.launchers import open_launcher
-from sweeper.run.launch.trial_process import Launcher
-from sweeper.run.options import WorkerOptions
-from sweeper.run.protocol.messages import StudySource
+from sweeper.db.attempts import Ending
+from sweeper.db.repository import Repository, WorkerIdentity
 
 STUDY = StudyText(
     head="""
@@ -69,24 +63,12 @@ STUDY = StudyText(
 EXACT, FORGETFUL, RANDOM, PRUNED = range(4)
 
 
-@dataclass(frozen=True)
-class Ran:
-    """The study, run once and never touched again, what starts its replays, and those that were run."""
-
-    file: Path
-    runs: Path
-    launcher: Launcher
-    replays: RecordedReplays
-
-
 @pytest.fixture(scope="module")
 def ran(tmp_path_factory):
+    """The runs of the study, which are never touched again, and its replays, each run once."""
     directory = tmp_path_factory.mktemp("verified")
-    file = STUDY.write(directory / "small.py")
-    source = StudySource("target", str(file), "small")
-    sweep(file, directory / "runs")
-    with open_launcher(source, "auto", pytest.fail) as (launcher, _):
-        yield Ran(file, directory / "runs", launcher, RecordedReplays(directory / "replays"))
+    sweep(STUDY.write(directory / "small.py"), directory / "runs")
+    return directory / "runs", RecordedReplays(directory / "replays")
 
 
 @dataclass(frozen=True)
@@ -94,7 +76,7 @@ class Copy:
     """The study's database and files, to be changed."""
 
     runs: Path
-    launcher: Launcher
+    capsys: pytest.CaptureFixture[str]
 
     def execute(self, statement, *values):
         with sqlite3.connect(self.runs / "sweeper.db") as database:
@@ -113,41 +95,31 @@ class Copy:
     def optuna_id(self, number=EXACT):
         return int(self.ask("SELECT optuna_trial_id FROM sweeper_trials WHERE number = ?", number))
 
-    def verify(self, number=EXACT, *, interrupt=False, seed=0):
-        url = database_url(self.runs)
-        with Database.open(url, create=False) as database:
-            repository = Repository(database)
-            settings = StudySettings.from_json(repository.study("small").definition)
-            request = VerifyRequest(
-                study="small",
-                which=number,
-                interrupt=interrupt,
-                seed=seed,
-                options=WorkerOptions(1, url, self.runs),
-                listener=lambda _: None,
-            )
-            found = verify_with(request, repository, settings, self.launcher)
-            stored = repository.trial("small", number).verification
-        (trial,) = found.trials
-        assert (stored.verdict, stored.epoch, stored.step, stored.variable) == (
-            trial.verdict,
-            trial.epoch,
-            trial.step,
-            trial.variable,
-        )
-        assert stored.report == json.loads(json.dumps(trial.to_json()))
+    def verify(self, number=EXACT, *words):
+        """Return the report of ``sweeper verify`` on a trial, which is what is stored."""
+        flags = ("--runs-dir", str(self.runs), "--json")
+        code = main(["verify", "small", "--trial", str(number), *words, *flags])
+        said = self.capsys.readouterr()
+        assert said.out, said.err
+        [trial] = json.loads(said.out)["trials"]
+        assert code == (4 if trial["verdict"] == "differs" else 0)
+        stored = trials_in(self.runs)[number].verification
+        assert stored.report == trial
+        for name in ("verdict", "epoch", "step", "variable"):
+            assert getattr(stored, name) == trial[name]
         return trial
 
 
 @pytest.fixture
-def copy(ran, tmp_path, monkeypatch):
-    monkeypatch.setattr(replays, "run_again", ran.replays.run)
-    shutil.copytree(ran.runs, tmp_path / "runs")
-    return Copy(tmp_path / "runs", ran.launcher)
+def copy(ran, tmp_path, monkeypatch, capsys):
+    runs, replays = ran
+    monkeypatch.setattr("sweeper.run.replays.run_again", replays.run)
+    shutil.copytree(runs, tmp_path / "runs")
+    return Copy(tmp_path / "runs", capsys)
 
 
 def errors(trial):
-    return [finding for finding in trial.findings if finding.level == "error"]
+    return [finding for finding in trial["findings"] if finding["level"] == "error"]
 
 
 def files(runs):
@@ -163,7 +135,7 @@ def test_untouched_trials_hold_and_one_that_reads_random_bytes_does_not(
     ran, copy, tmp_path, capsys, monkeypatch
 ):
     """The whole command: a trial whose data come from ``os.urandom`` is its negative control."""
-    monkeypatch.setattr(replays, "run_again", ran.replays.run_anew)
+    monkeypatch.setattr("sweeper.run.replays.run_again", ran[1].run_anew)
     before = files(copy.runs)
     flags = ("--runs-dir", str(copy.runs))
     report_file = tmp_path / "r.json"
@@ -200,11 +172,11 @@ def test_a_bit_flipped_in_a_checkpoints_tensor_is_found_in_its_file_and_variable
     file.write_bytes(bytes_of_file)
     trial = copy.verify()
     (found,) = errors(trial)
-    assert (trial.verdict, trial.step, trial.epoch) == ("differs", 4, None)
-    assert found.file == str(file)
-    assert found.variable.startswith("model variable 1 (")
-    assert found.variable.endswith("kernel)")
-    assert "tensor 'model/00001' has the digest" in found.message
+    assert (trial["verdict"], trial["step"], trial["epoch"]) == ("differs", 4, None)
+    assert found["file"] == str(file)
+    assert found["variable"].startswith("model variable 1 (")
+    assert found["variable"].endswith("kernel)")
+    assert "tensor 'model/00001' has the digest" in found["message"]
     assert file.read_bytes() == bytes_of_file, "it is set aside by who would resume from it"
 
 
@@ -214,17 +186,14 @@ def test_a_checkpoint_that_was_replaced_by_a_whole_one_is_found(copy):
     loaded = load_checkpoint(path)
     tensors = dict(loaded.tensors)
     tensors["optimizer/00002"] = tensors["optimizer/00002"] + 0.25
-    names = read_manifest(path).digest_names
     shutil.rmtree(path)
-    CheckpointStore(path.parent).commit(
-        Snapshot(loaded.step, loaded.epoch, tensors, loaded.state, loaded.metrics, names)
-    )
+    commit(path.parent, tensors, loaded.state, step=loaded.step, epoch=loaded.epoch)
     trial = copy.verify()
-    assert [finding.what for finding in errors(trial)] == ["checkpoint", "tensor"]
-    assert trial.step == 6
-    assert trial.epoch == 2
-    assert trial.variable.startswith("optimizer variable 2 (")
-    assert "by at most 0.25); 1 of " in errors(trial)[1].message
+    checkpoint, tensor = errors(trial)
+    assert (checkpoint["what"], tensor["what"]) == ("checkpoint", "tensor")
+    assert (trial["step"], trial["epoch"]) == (6, 2)
+    assert trial["variable"].startswith("optimizer variable 2 (")
+    assert "by at most 0.25); 1 of " in tensor["message"]
 
 
 def test_the_model_as_training_left_it_is_compared_and_its_damage_is_found(copy):
@@ -235,27 +204,28 @@ def test_the_model_as_training_left_it_is_compared_and_its_damage_is_found(copy)
         name: last.tensors[name].copy() for name in last.tensors if name.startswith("model/")
     }
     state = {"model": last.state["model"], "same_as": None}
-    shutil.rmtree(place)
-    whole = Snapshot(last.step, last.epoch, tensors, state, last.metrics, tuple(tensors))
-    assert CheckpointStore(place).commit(replace(whole)).step == last.step
-    assert errors(copy.verify()) == [], "the same model, kept whole"
 
-    shutil.rmtree(place)
+    def end():
+        shutil.rmtree(place)
+        return commit(place, tensors, state, step=last.step, epoch=last.epoch)
+
+    end()
+    assert errors(copy.verify()) == [], "the same model, kept whole"
     tensors["model/00001"].flat[0] += 1
-    path = CheckpointStore(place).commit(replace(whole)).path
-    (finding,) = errors(copy.verify())
-    assert finding.what == "tensor"
-    assert finding.message.startswith(
+    path = end()
+    (found,) = errors(copy.verify())
+    assert found["what"] == "tensor"
+    assert found["message"].startswith(
         f"the model at the end: model variable 1 ({last.state['model'][1]}) is the first "
         "that differs (in 1 of "
     )
     (path / "tensors.safetensors").write_bytes(b"torn")
-    (finding,) = errors(copy.verify())
-    assert (finding.what, finding.file) == ("file", str(place))
+    (found,) = errors(copy.verify())
+    assert (found["what"], found["file"]) == ("file", str(place))
     shutil.rmtree(place)
     trial = copy.verify()
-    assert trial.verdict == "holds"
-    assert "has no stored model at the end" in trial.findings[-1].message
+    assert trial["verdict"] == "holds"
+    assert "has no stored model at the end" in trial["findings"][-1]["message"]
 
 
 def test_a_logged_metric_changed_in_the_database_is_found_with_all_its_values(copy):
@@ -269,9 +239,9 @@ def test_a_logged_metric_changed_in_the_database_is_found_with_all_its_values(co
     )
     trial = copy.verify()
     (found,) = errors(trial)
-    assert (found.what, found.epoch, found.variable) == ("metric", 1, "learning_rate")
-    assert (found.stored, found.replayed) == (trained + 2**-20, trained)
-    assert trial.message == (
+    assert (found["what"], found["epoch"], found["variable"]) == ("metric", 1, "learning_rate")
+    assert (found["stored"], found["replayed"]) == (trained + 2**-20, trained)
+    assert trial["message"] == (
         f"epoch 2: learning_rate is {trained + 2**-20!r} in the database and {trained!r} in the replay"
     )
 
@@ -285,14 +255,14 @@ def test_any_other_stored_result_that_was_changed_is_found(copy):
     )
     copy.execute("UPDATE trial_values SET value = 0.5 WHERE trial_id = ?", optuna)
     trial = copy.verify()
-    found = [(finding.what, finding.epoch, finding.step) for finding in errors(trial)]
+    found = [(finding["what"], finding["epoch"], finding["step"]) for finding in errors(trial)]
     assert found == [
         ("checkpoint", None, 4),
         ("digest", None, 6),
         ("value", 2, None),
         ("digest", 2, None),
     ]
-    message = "\n".join(finding.message for finding in errors(trial))
+    message = "\n".join(finding["message"] for finding in errors(trial))
     assert "the trial's value (loss) is 0.5, but the replay's is " in message
     assert f", but {wrong} in the database" in message
     assert (
@@ -304,31 +274,41 @@ def test_any_other_stored_result_that_was_changed_is_found(copy):
 def test_a_parameter_changed_in_the_database_shows_in_what_the_replay_trains(copy):
     copy.execute("UPDATE trial_params SET param_value = 0.05 WHERE trial_id = ?", copy.optuna_id())
     trial = copy.verify()
-    assert (trial.verdict, trial.epoch) == ("differs", 0)
-    rates = [
-        e.replayed for e in errors(trial) if (e.what, e.variable) == ("metric", "learning_rate")
-    ]
+    assert (trial["verdict"], trial["epoch"]) == ("differs", 0)
+    rates = [found["replayed"] for found in errors(trial) if found["variable"] == "learning_rate"]
     assert rates[0] == pytest.approx(0.05)
 
 
 def test_a_replay_that_is_killed_and_resumed_equals_the_trial(copy):
-    trial = copy.verify(interrupt=True, seed=3)
-    assert trial.verdict == "holds", trial.message
-    first, second = trial.replay.starts
-    assert trial.replay.killed_at is not None
-    assert first == 0 < second < trial.replay.killed_at < 6
-    assert trial.message.endswith(
-        f"killed at step {trial.replay.killed_at} and resumed at step {second}"
-    )
+    trial = copy.verify(EXACT, "--interrupt", "--seed", "3")
+    assert trial["verdict"] == "holds", trial["message"]
+    assert (trial["replay"]["starts"], trial["replay"]["killed_at"]) == ([0, 1], 2)
+    assert trial["message"].endswith("killed at step 2 and resumed at step 1")
+
+
+def test_a_trial_of_two_steps_is_too_short_for_a_kill(tmp_path, capsys):
+    arguments = STUDY.arguments.replace("epochs=3, trials=4", "epochs=1, trials=1")
+    sweep_inline(replace(STUDY, arguments=arguments), tmp_path)
+    trial = Copy(tmp_path / "runs", capsys).verify(EXACT, "--interrupt")
+    assert trial["verdict"] == "holds"
+    assert [found["message"] for found in trial["findings"]] == [
+        "the trial is too short for a kill"
+    ]
+
+
+def test_a_replay_inside_the_commands_process_is_refused(copy, monkeypatch, capsys):
+    monkeypatch.setenv("SWEEPER_ISOLATION", "inline")
+    assert main(["verify", "small", "--runs-dir", str(copy.runs)]) == 2
+    assert "every replay needs a fresh process" in capsys.readouterr().err
 
 
 def test_a_callback_that_forgets_shows_only_when_the_replay_is_interrupted(copy):
     """The negative control of the kill: an undisturbed replay of this trial holds."""
-    seed = next(s for s in range(100) if _killed_in_last_epoch(s, FORGETFUL))
-    trial = copy.verify(FORGETFUL, interrupt=True, seed=seed)
-    assert trial.verdict == "differs"
-    assert trial.unexplained
-    notes = [finding.message for finding in trial.findings if finding.what == "replay"]
+    trial = copy.verify(FORGETFUL, "--interrupt", "--seed", "1")
+    assert trial["replay"]["starts"] == [0, 3], "in the second epoch"
+    assert trial["verdict"] == "differs"
+    assert trial["explanations"] == []
+    notes = [found["message"] for found in trial["findings"] if found["what"] == "replay"]
     assert notes == ["a replay without a kill equals the trial: only the resumed replay differs"]
 
 
@@ -343,24 +323,31 @@ def test_a_difference_of_the_surroundings_is_said_and_may_explain_a_mismatch(cop
         copy.trial_id(RANDOM),
     )
     trial = copy.verify(RANDOM)
-    now = trial.explanations
-    assert trial.verdict == "differs"
+    now = trial["explanations"]
+    assert trial["verdict"] == "differs"
     assert now[0].startswith("tensorflow was 2.20.0 and is 2.")
     assert now[1].startswith("onednn was 2 and is ")
 
 
 @pytest.mark.whole
-def test_a_study_without_determinism_is_promised_nothing_and_still_must_not_contradict_itself(copy):
-    definition = copy.ask("SELECT definition FROM sweeper_studies")
-    changed = json.dumps({**json.loads(definition), "deterministic": False})
-    copy.execute("UPDATE sweeper_studies SET definition = ?", changed)
-    trial = copy.verify(RANDOM)
-    assert trial.verdict == "unpromised"
+def test_a_study_without_determinism_is_promised_nothing_and_still_must_not_contradict_itself(
+    tmp_path, capsys
+):
+    study = replace(
+        STUDY,
+        data=STUDY.data.replace("trial.number == 2", "True"),
+        arguments=f"{STUDY.arguments}, deterministic=False",
+    )
+    sweep(study.write(tmp_path / "small.py"), tmp_path / "runs", trials=1)
+    own = Copy(tmp_path / "runs", capsys)
+    trial = own.verify()
+    assert trial["verdict"] == "unpromised"
     assert errors(trial) == []
-    assert any(finding.by_replay and finding.level == "warning" for finding in trial.findings)
-    assert "exactness is not promised (deterministic=False)" in trial.message
-    copy.execute("UPDATE sweeper_trials SET digest = '0' WHERE number = ?", RANDOM)
-    assert copy.verify(RANDOM).verdict == "differs"
+    warned = [found for found in trial["findings"] if found["level"] == "warning"]
+    assert any(found["by_replay"] for found in warned)
+    assert "exactness is not promised (deterministic=False)" in trial["message"]
+    own.execute("UPDATE sweeper_trials SET digest = '0'")
+    assert own.verify()["verdict"] == "differs"
 
 
 def test_a_verification_that_is_interrupted_says_so_and_leaves_nothing_behind(copy, tmp_path):
@@ -376,7 +363,42 @@ def test_a_verification_that_is_interrupted_says_so_and_leaves_nothing_behind(co
     assert list(scratch.iterdir()) == []
 
 
-def _killed_in_last_epoch(seed, number):
-    """Whether a replay of a trial of 6 steps is resumed from a checkpoint of its last epoch's."""
-    kill = where_to_kill(seed, number, 6)
-    return kill is not None and 2 <= kill.checkpoint < 4
+@pytest.fixture
+def digits(tmp_path, capsys):
+    """A study of which nothing has begun, and its ``sweeper verify``, which is refused with these words."""
+    runs = tmp_path / "runs"
+    row = row_of(definition(name="digits", epochs=3, trials=4, objective="val_loss").settings())
+
+    def refused(message, *words):
+        assert main(["verify", "digits", *words, "--runs-dir", str(runs)]) != 0
+        assert message in capsys.readouterr().err
+
+    with opened_database(runs / "sweeper.db") as database:
+        repository = Repository(database)
+        repository.create_or_open(row)
+        yield repository, row, refused
+
+
+def begin(repository):
+    return repository.claim("digits", WorkerIdentity.here(), lambda number: number).token
+
+
+def test_a_trial_that_has_no_result_yet_cannot_be_verified_and_it_is_said_why(digits):
+    repository, _, refused = digits
+    refused("has no trial to verify, none has begun; run it first", "--all")
+    refused("there is no best trial")
+    repository.finish(begin(repository), Ending("failed", error="no such layer"))
+    begin(repository)
+    listed = "trial 0 failed, so it has no result to compare; `sweeper retry` gives it another"
+    refused(listed, "--all")
+    refused("trial 0 of study 'digits' failed, so it has no result to compare", "--trial", "0")
+    refused("trial 1 of study 'digits' is running, not finished", "--trial", "1")
+    refused("no trial 4", "--trial", "4")
+
+
+def test_a_trial_from_before_an_accepted_change_cannot_be_verified(digits):
+    repository, row, refused = digits
+    repository.finish(begin(repository), Ending("complete", end_step=9, digest="0", value=0.5))
+    repository.accept_definition(replace(row, definition={**row.definition, "epochs": 5}))
+    said = "trial 0 of study 'digits' began before the study's definition was changed (epochs was 3"
+    refused(said, "--trial", "0")

@@ -11,19 +11,23 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from exactness_attempts import assignment, kills_of, run_attempt
+import pytest
 from exactness_list import Outcome
+from sweeps import sweep, trials_in
 
 from sweeper import errors
 from sweeper.checkpoint.reading import load_checkpoint
-from sweeper.replay.comparison import READ_AHEAD
-from sweeper.run.protocol.messages import Failed, Finished, Replay
+
+ALL_KILLS = 3
+"""Of each study in the whole corpus; the tests' default is one, the last."""
 
 _OF_RESULTS = ("position", "history", "model", "optimizer", "metrics", "reachable")
 """What of a checkpoint the results depend on, whatever else its callbacks keep."""
 
+_READ_AHEAD = "/iterator"
+"""How far tf.data has read ahead."""
+
 _SHOWN = 4
-_LOG_LINES = 12
 
 
 @dataclass(frozen=True)
@@ -33,139 +37,104 @@ class Verdict:
     name: str
     outcome: Outcome
     message: str = ""
-    log: str = ""
-
-    def fits(self, part):
-        """Whether this is what the study is to come to."""
-        return self.outcome in part.expects.outcomes
-
-    def __str__(self):
-        return f"{self.name}: {self.outcome}{': ' if self.message else ''}{self.message}"
 
 
-ALL_KILLS = 3
-"""Of each study in the whole corpus; the tests' default is one."""
+def run(study, runs, **ordered):
+    """Run the study as ``sweeper run`` does; return its trial, and the error that ended it.
+
+    What is ordered is described at `registry.ORDERED`.
+    """
+    error = None
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SWEEPER_TEST_CORPUS", json.dumps(ordered))
+        try:
+            sweep(study.target, runs, workers=1)
+        except errors.SweeperError as raised:
+            error = f"{type(raised).__name__}: {raised}"
+    [trial] = trials_in(runs, study.name)
+    return trial, trial.error or error
 
 
-def judge(part, directory, start, kills=ALL_KILLS):
+def judge(study, directory, kills=ALL_KILLS, *, first_line=True):
     """Run the study killed so many times and, if nothing refuses it, once undisturbed; compare."""
-    chain = []
-    for number, kill in enumerate([*kills_of(part, kills), None], start=1):
-        replay = Replay(()) if kill is None else kill.replay
-        ordered = assignment(part, directory / "killed", number, replay)
-        attempt = run_attempt(ordered, start)
-        chain.append(attempt)
-        wrong = _ended_otherwise(part, number, kill, attempt)
-        if wrong is not None:
-            return wrong
-    ordered = assignment(part, directory / "whole", 1, Replay(()))
-    whole = run_attempt(ordered, start)
-    wrong = _ended_otherwise(part, 1, None, whole)
-    if wrong is not None:
-        return Verdict(part.name, "silent", f"only the undisturbed run ends so: {wrong}", whole.log)
-    found = list(_differences(part, whole, chain))
-    if not found:
-        return Verdict(part.name, "identical")
+    steps = study.kills[-kills:]
+    killed, error = run(study, directory / "killed", kills=steps, first_line=first_line)
+    if error:
+        trained = killed.attempts[-1].start_step is not None
+        return judged_failure(study, len(killed.attempts), error, trained=trained)
+    attempts = [(attempt.outcome, attempt.start_step) for attempt in killed.attempts]
+    outcomes = ["crashed"] * kills + ["complete"]
+    if attempts != list(zip(outcomes, [0, *steps], strict=True)):
+        return Verdict(study.name, "silent", f"its attempts were {attempts}")
+    whole, error = run(study, directory / "whole", kills=[], first_line=first_line)
+    if error:
+        return Verdict(study.name, "silent", f"only the undisturbed run is refused: {error}")
+    found = list(_differences(study, whole, killed))
     more = f"; and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
-    return Verdict(part.name, "silent", f"{'; '.join(found[:_SHOWN])}{more}")
+    return Verdict(study.name, "silent" if found else "identical", "; ".join(found[:_SHOWN]) + more)
 
 
-def _ended_otherwise(part, number, kill, attempt):
-    """The verdict, where an attempt neither died where it was told to nor came to the end."""
-    if kill is None and isinstance(attempt.end, Finished):
-        return None
-    taken = attempt.checkpoint
-    if kill is not None and attempt.killed and taken is not None:
-        if (taken.step, taken.epoch) == (kill.step, kill.epoch):
-            return None
-        message = f"segment {number} took its checkpoint at {(taken.step, taken.epoch)}, not {kill}"
-        return Verdict(part.name, "silent", message)
-    if isinstance(attempt.end, Failed):
-        return judged_failure(part, number, attempt, attempt.end)
-    message = f"segment {number} {attempt.status}, having said {attempt.end}"
-    return Verdict(part.name, "silent", message, _last(attempt.log))
-
-
-def judged_failure(part, number, attempt, end):
-    """The verdict on segment ``number``, which said that it failed."""
-    kind = getattr(errors, end.error.partition(":")[0], None)
-    said = f"segment {number}: {end.error}"
+def judged_failure(study, number, error, *, trained):
+    """Return the verdict on a study whose attempt ``number`` failed; ``trained``: after it had begun to train."""
+    kind = getattr(errors, error.partition(":")[0], None)
+    said = f"attempt {number}: {error}"
     meant = kind is not None and issubclass(kind, errors.TrialError | errors.DefinitionError)
-    missing = [word for word in part.expects.words if word.lower() not in end.error.lower()]
-    late = number > 1 and attempt.started is None
-    why = ""
+    missing = [word for word in study.expects.words if word.lower() not in error.lower()]
     if not meant:
-        why = "failed"
-    elif late:
-        why = "refused only when the checkpoint was restored"
-    elif number > part.expects.by:
-        why = f"refused in segment {number}, not by {part.expects.by}"
-    elif missing:
-        why = f"refused without saying {', '.join(map(repr, missing))}"
-    if why:
-        return Verdict(part.name, "silent", f"{why}: {said}", _last(attempt.log))
-    return Verdict(part.name, "refused", said)
+        return Verdict(study.name, "silent", f"failed: {said}")
+    if number > 1 and not trained:
+        return Verdict(
+            study.name, "silent", f"refused only when the checkpoint was restored: {said}"
+        )
+    if number > study.expects.by:
+        return Verdict(study.name, "silent", f"refused, but not by {study.expects.by}: {said}")
+    if missing:
+        words = ", ".join(map(repr, missing))
+        return Verdict(study.name, "silent", f"refused without saying {words}: {said}")
+    return Verdict(study.name, "refused", said)
 
 
-def _differences(part, whole, chain):
-    """Everything in which the killed trial differs from the undisturbed one."""
-    last = chain[-1]
-    assert isinstance(whole.end, Finished)
-    assert isinstance(last.end, Finished)
-    if whole.end.digest != last.end.digest:
-        yield f"digest {last.end.digest[:8]} instead of {whole.end.digest[:8]}"
-    if _bits(whole.end.value) != _bits(last.end.value):
-        yield f"value {last.end.value!r} instead of {whole.end.value!r}"
-    logs = {}
-    for attempt in chain:
-        for epoch, metrics in attempt.epochs.items():
-            if epoch in logs and _bits(logs[epoch]) != _bits(metrics):
-                yield f"epoch {epoch} was {logs[epoch]} before a kill and {metrics} after it"
-            logs[epoch] = metrics
-    for epoch in sorted({*whole.epochs, *logs}):
-        one, other = whole.epochs.get(epoch, {}), logs.get(epoch, {})
-        for name in dict.fromkeys([*one, *other]):
-            if _bits(one.get(name)) != _bits(other.get(name)):
-                yield f"epoch {epoch}: {name} {other.get(name)!r} instead of {one.get(name)!r}"
-    yield from _checkpoints(part, whole, last)
+def _differences(study, whole, killed):
+    """Yield everything in which the killed trial differs from the undisturbed one."""
+    yield from _compared(_results(whole), _results(killed), "result")
+    yield from _compared(_last_checkpoint(study, whole), _last_checkpoint(study, killed), "state")
 
 
-def _checkpoints(part, whole, last):
-    assert whole.checkpoint is not None
-    assert last.checkpoint is not None
-    one, other = (load_checkpoint(Path(attempt.checkpoint.path)) for attempt in (whole, last))
-    for name in sorted({*one.tensors, *other.tensors}):
-        if name.endswith(READ_AHEAD) or (part.clocks and not name.startswith(_OF_RESULTS)):
-            continue
-        a, b = one.tensors.get(name), other.tensors.get(name)
-        if a is None or b is None:
-            yield f"tensor {name} is in one final checkpoint only"
-        elif (a.dtype, a.shape, a.tobytes()) != (b.dtype, b.shape, b.tobytes()):
-            yield f"tensor {name}"
-    states = [one.state, other.state]
-    if part.clocks:
-        states = [{k: v for k, v in s.items() if k.startswith(_OF_RESULTS)} for s in states]
-    yield from _values(*states, "state")
+def _results(trial):
+    epochs = {str(each.epoch): dict(each.metrics) for each in trial.epochs}
+    return {"digest": trial.digest, "value": trial.value, "epochs": epochs}
 
 
-def _values(one, other, path):
+def _last_checkpoint(study, trial):
+    loaded = load_checkpoint(Path(trial.checkpoints[-1].path))
+    tensors = {
+        name: f"{each.dtype}{each.shape} {each.tobytes().hex()}"
+        for name, each in loaded.tensors.items()
+        if not name.endswith(_READ_AHEAD)
+    }
+    state = dict(loaded.state)
+    if study.clocks:
+        tensors, state = (
+            {name: each for name, each in part.items() if name.startswith(_OF_RESULTS)}
+            for part in (tensors, state)
+        )
+    return {**state, "tensors": tensors}
+
+
+def _compared(one, other, path):
     if isinstance(one, Mapping) and isinstance(other, Mapping):
         for key in dict.fromkeys([*one, *other]):
             if key not in one or key not in other:
-                yield f"{path}/{key} is in one final checkpoint only"
+                yield f"{path}/{key} is in one only"
             else:
-                yield from _values(one[key], other[key], f"{path}/{key}")
+                yield from _compared(one[key], other[key], f"{path}/{key}")
     elif isinstance(one, list) and isinstance(other, list) and len(one) == len(other):
         for index, (a, b) in enumerate(zip(one, other, strict=True)):
-            yield from _values(a, b, f"{path}[{index}]")
+            yield from _compared(a, b, f"{path}[{index}]")
     elif _bits(one) != _bits(other):
         yield f"{path} {str(other)[:60]} instead of {str(one)[:60]}"
 
 
 def _bits(value):
-    """The value as text that tells every bit; NaN equals NaN."""
+    """Return the value as text that tells every bit; NaN equals NaN."""
     return json.dumps(value, sort_keys=True, default=repr)
-
-
-def _last(log):
-    return "\n".join(log.splitlines()[-_LOG_LINES:])

@@ -1,13 +1,22 @@
 """Every study of the corpus ends the same after kills, or is refused as it says."""
 
-from exactness_list import groups
-from exactness_starting import forked
-from exactness_verdicts import judge
+import pytest
+from exactness_list import BY_DEFAULT, CORPUS
+from exactness_verdicts import ALL_KILLS, judge
 
-GROUPS = groups()
+ONCE = [study for study in CORPUS if study.name in BY_DEFAULT]
 
 
-def test_it_ends_the_same_after_kills_or_is_refused(part, kills, tmp_path):
-    verdict = judge(part, tmp_path, forked(part), kills)
-    expected = " or ".join(part.expects.outcomes)
-    assert verdict.fits(part), f"{verdict}\nexpected: {expected} ({part.kind})\n{verdict.log}"
+@pytest.mark.parametrize(
+    ("study", "kills"),
+    [
+        *(pytest.param(study, 1, id=f"{study.name}-one kill") for study in ONCE),
+        *(
+            pytest.param(study, ALL_KILLS, id=f"{study.name}-all kills", marks=pytest.mark.whole)
+            for study in CORPUS
+        ),
+    ],
+)
+def test_it_ends_the_same_after_kills_or_is_refused(study, kills, tmp_path):
+    verdict = judge(study, tmp_path, kills)
+    assert verdict.outcome == study.expects.outcome, f"{verdict}\n{study.kind}"

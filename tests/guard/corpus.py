@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import gc
 import os
+import shutil
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 from plain_settings import plain_settings
+from sweeps import sweep
 
 from sweeper.definition.loading import load_definition
 from sweeper.definition.trial import Trial
@@ -97,6 +99,19 @@ def judge(file, directory, *, inline=True):
         keras.backend.clear_session(free_memory=False)
         gc.unfreeze()
     return verdict
+
+
+def swept(file, directory, isolation="auto"):
+    """Run the two trials of a study, which is copied to the directory."""
+    directory.mkdir(exist_ok=True)
+    for each in (file, PITFALLS.with_name("small_study.py")):
+        shutil.copy(each, directory)
+    before, path = set(sys.modules), [*sys.path]
+    try:
+        return sweep(directory / file.name, directory / "runs", workers=1, isolation=isolation)
+    finally:
+        sys.path[:] = path
+        forget_modules(before, directory)
 
 
 def forget_modules(before, directory):

@@ -7,7 +7,7 @@ file is judged for two trials inline, and for one trial in a process of its own.
 import pytest
 from corpus import ALLOWED, INLINE, REFUSED, UNDONE, Verdict, expected, judge, refused_in_a_process
 
-from sweeper.guard import guard
+OLDER = "sweeper.guard.guard.AgeBoundary.older"
 
 pytestmark = pytest.mark.filterwarnings("ignore:`build\\(\\)` was called on layer:UserWarning")
 
@@ -35,13 +35,13 @@ def test_in_a_process_of_its_own_what_is_not_fresh_is_refused_and_all_else_is_th
 
 
 def test_a_guard_that_takes_everything_to_be_new_refuses_nothing(tmp_path, monkeypatch):
-    monkeypatch.setattr(guard.AgeBoundary, "older", lambda self, things: set())
+    monkeypatch.setattr(OLDER, lambda self, things: set())
     shared = next(file for file in REFUSED if file.stem == "shared_layer")
     assert judge(shared, tmp_path) == Verdict()
 
 
 def test_a_guard_that_takes_everything_to_be_old_refuses_what_is_sound(tmp_path, monkeypatch):
-    monkeypatch.setattr(guard.AgeBoundary, "older", lambda self, things: {id(t) for t in things})
+    monkeypatch.setattr(OLDER, lambda self, things: {id(t) for t in things})
     sound = next(file for file in ALLOWED if file.stem == "everything_inside")
     assert judge(sound, tmp_path).refusal == (
         "model 'sequential' is the model of this trial and an object that existed before "

@@ -89,7 +89,7 @@ class Planted:
         """Commit a checkpoint with ``value`` there, and ``also`` another one at another path."""
         state, tensors = copy.deepcopy(STATE), {n: each.copy() for n, each in TENSORS.items()}
         for where, planted in ((self.where, value), *(() if also is None else (also,))):
-            inside = tensors if where[0] in tensors else state
+            inside = tensors if "/" in where[0] else state
             for part in where[:-1]:
                 inside = inside[part]
             inside[where[-1]] = planted
@@ -98,14 +98,12 @@ class Planted:
 
 def write(directory, state=None, tensors=None):
     """Commit a checkpoint with these, or the usual ones."""
-    given = TENSORS if tensors is None else tensors
-    taken = Snapshot(
-        step=8,
-        epoch=1,
-        tensors=given,
-        state=state or STATE,
-        metrics={},
-        digest_names=tuple(name for name in given if name.startswith(("model", "optimizer"))),
-    )
-    store = CheckpointStore(directory / "attempt-01" / "checkpoints")
-    return Path(str(store.commit(taken, trained_seconds=float(len(directory.name))).path))
+    place = directory / "attempt-01" / "checkpoints"
+    return commit(place, tensors or TENSORS, state or STATE, seconds=float(len(directory.name)))
+
+
+def commit(place, tensors, state, *, step=8, epoch=1, seconds=0.0):
+    """Commit a checkpoint in a store's directory; return its path."""
+    digested = tuple(name for name in tensors if name.startswith(("model", "optimizer")))
+    taken = Snapshot(step, epoch, tensors, state, metrics={}, digest_names=digested)
+    return Path(str(CheckpointStore(place).commit(taken, trained_seconds=seconds).path))

@@ -1,17 +1,23 @@
-"""The table: for each component of a training's state, one difference is one finding in each verb."""
+"""Comparison of a trial with its replays: each difference is one finding in each verb, and what excuses it."""
 
+import copy
 import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from unittest import mock
 
+import numpy as np
 import pytest
 from checkpoints_on_disk import STATE, TENSORS, Planted, write
 from scripted_trials import definition
 
+from sweeper.checkpoint.format import relocated
 from sweeper.checkpoint.reading import read_manifest
-from sweeper.checks.check import judge
+from sweeper.checks.check import judge as judge_check
 from sweeper.checks.verify import StoredCheckpoint, findings_of
-from sweeper.records.results import TrialRecord
-from sweeper.replay.comparison import errors
+from sweeper.records.results import EpochRecord, TrialRecord
+from sweeper.replay.comparison import compare_checkpoints, errors, judge
 from sweeper.replay.reports import Authored, StudyAuthors
 from sweeper.run import replays
 from sweeper.run.auditing import IntervalReplay
@@ -61,66 +67,84 @@ TABLE = [
 ]  # fmt: skip
 
 
-def running(resumed, one, other):
-    """Stand for the engine: a replay ends as ``resumed``, and a second one as two like runs differ."""
-    ends = iter([resumed, resumed if one == other else other])
-
-    def run(*_order):
-        done = CheckpointCommitted(8, 1, "", 1, str(next(ends)))
-        return Replayed(reached=done, checkpoints={(8, 1): done}, authors=AUTHORS)
-
-    return mock.patch.object(replays, "run_again", run)
+SETTINGS = definition(name="small", epochs=2, objective="val_accuracy").settings()
 
 
-SETTINGS = definition(name="small", objective="val_accuracy").settings()
+@dataclass
+class Ran:
+    """Stands for the engine: replays end in turn with their checkpoints, one an epoch, and their metrics."""
+
+    checkpoints: Sequence[Sequence[Path]]
+    metrics: Sequence[Mapping[str, float]] = ({}, {})
+    authors: StudyAuthors = AUTHORS
+    number: int = 0
+
+    def __call__(self, order, *_more):
+        replayed = Replayed(authors=self.authors)
+        for epoch, path in enumerate(self.checkpoints[self.number], start=1):
+            replayed.epochs[epoch - 1] = EpochRecord(epoch - 1, self.metrics[self.number])
+            done = CheckpointCommitted(8 * epoch, epoch, "digest", 1, str(path))
+            replayed.checkpoints[done.step, done.epoch] = replayed.reached = done
+            if (done.step, done.epoch) == order.ends_at:
+                break
+        self.number += 1
+        return replayed
 
 
-def by_audit(whole, resumed, one, other):
+def compared(ran, kept, directory, *, stored=None):
+    """Compare replays with the checkpoints that are kept, as `sweeper check` and `sweeper verify` do."""
+    positions = tuple((8 * epoch, epoch) for epoch in range(1, len(kept) + 1))
+    with mock.patch.object(replays, "run_again", ran):
+        return ComparedReplay(
+            prepare=lambda _: ReplayOrder(SETTINGS, 0, Answers({}, {}), positions),
+            directory=directory,
+            references=dict(zip(positions, kept, strict=True)),
+            files="",
+            launchers=(),
+            stopping=threading.Event(),
+            epochs={} if stored is None else {0: stored, 1: stored},
+        ).run()
+
+
+def by_audit(whole, ran):
     end = checkpointing.KeptCheckpoint(8, 1, whole)
     trial = TrialRecord("small", 0, "complete", {}, None, 0, None)
     files, launcher = whole.parents[2] / "files", None
     replay = IntervalReplay(trial, None, end, SETTINGS, files, launcher, threading.Event())
-    with running(resumed, one, other):
+    with mock.patch.object(replays, "run_again", ran):
         outcome = replay.outcome()
     found = errors(outcome.comparison.differences)
     assert outcome.alike == (not found)
     return (found[0].level, str(found[0])) if found else ("", "")
 
 
-def compared(resumed, one, other):
-    """Compare a replay with what is kept, as `sweeper check` and `sweeper verify` do."""
-    order = ReplayOrder(SETTINGS, 0, Answers({}, {}), ((8, 1),))
-    with running(resumed, one, other):
-        return ComparedReplay(
-            prepare=lambda _: order,
-            directory=one.parents[2] / f"compared-{one == other}",
-            references={(8, 1): one},
-            files="",
-            launchers=(),
-            stopping=threading.Event(),
-        ).run()
-
-
-def by_check(whole, resumed, one, other):
-    comparison = compared(resumed, whole, other)
-    found, held = judge(Replayed(authors=AUTHORS), comparison, Kill(4, 6), "error")
-    told = [each for each in found if each.level != "note"]
-    assert bool(held) != bool(told)
+def first_told(findings):
+    told = [each for each in findings if each.level != "note"]
     return (told[0].level, told[0].message) if told else ("", "")
 
 
-def by_verify(whole, resumed, one, other):
+def by_check(whole, ran):
+    comparison = compared(ran, [whole], whole.parents[2] / "replays")
+    found, held = judge_check(Replayed(authors=AUTHORS), comparison, Kill(4, 6), "error")
+    assert bool(held) != any(each.level != "note" for each in found)
+    return first_told(found)
+
+
+def by_verify(whole, ran):
     kept = StoredCheckpoint(8, 1, None, whole, read_manifest(whole))
-    comparison = compared(resumed, whole, other)
+    comparison = compared(ran, [whole], whole.parents[2] / "replays")
     trial = TrialRecord("small", 0, "complete", {}, None, 0, None)
-    found = findings_of(trial, [kept], comparison, SETTINGS)
-    told = [each for each in found if each.level != "note"]
-    return (told[0].level, told[0].message) if told else ("", "")
+    return first_told(findings_of(trial, [kept], comparison, SETTINGS))
 
 
 @pytest.fixture(params=[by_check, by_audit, by_verify], ids=lambda caller: caller.__name__)
 def caller(request):
-    return request.param
+    """Give what a verb finds where a resumed trial, and perhaps a second replay, end otherwise."""
+
+    def find(whole, resumed, second=None):
+        return request.param(whole, Ran([[resumed], [second or resumed]]))
+
+    return find
 
 
 @pytest.mark.parametrize("case", TABLE, ids=lambda case: case[0])
@@ -131,10 +155,10 @@ def test_a_planted_difference_is_the_same_finding_in_each_verb_and_so_is_its_exc
     plant = Planted(where).write
     whole = write(tmp_path / "whole")
     resumed, other = plant(tmp_path / "resumed", value), plant(tmp_path / "other", another)
-    found = caller(whole, resumed, whole, whole)
+    found = caller(whole, resumed)
     assert found[0] == level
     assert name in found[1]
-    excused = caller(whole, resumed, whole, other)
+    excused = caller(whole, resumed, other)
     assert excused[0] == ("" if excusable else level)
 
 
@@ -145,10 +169,10 @@ def test_the_length_of_a_log_file_is_no_difference_and_a_users_value_of_that_nam
     """Measured times in the file have more digits in one run than in another."""
     whole = write(tmp_path / "whole")
     resumed = Planted(["callbacks", 2, key]).write(tmp_path / "resumed", value)
-    assert caller(whole, resumed, whole, whole) == ("", "")
+    assert caller(whole, resumed) == ("", "")
     own = [*USERS, "callback Count.inner", "items", 0]
     lost = Planted(own).write(tmp_path / "lost", [key, 0.5])
-    assert caller(whole, lost, whole, whole)[0] == "error"
+    assert caller(whole, lost)[0] == "error"
 
 
 @pytest.mark.parametrize("weights", [["model/00000", 2], ["optimizer/00001", ()]], ids=str)
@@ -157,7 +181,7 @@ def test_the_highest_severity_counts_whatever_differs_before_it(weights, caller,
     timer = ["user_state/callback Count.seconds", 0]
     whole, other = write(tmp_path / "whole"), Planted(timer).write(tmp_path / "other", 0.75)
     both = Planted(weights).write(tmp_path / "both", 5.0, also=(timer, 0.25))
-    level, message = caller(whole, both, whole, other)
+    level, message = caller(whole, both, other)
     assert level == "error"
     assert "variable" in message
 
@@ -165,7 +189,7 @@ def test_the_highest_severity_counts_whatever_differs_before_it(weights, caller,
 def test_what_get_state_leaves_out_is_said_to_be_lost_on_resume_in_each_verb(caller, tmp_path):
     whole = write(tmp_path / "whole")
     lost = Planted(["user_state", "left_out"]).write(tmp_path / "resumed", [])
-    level, message = caller(whole, lost, whole, whole)
+    level, message = caller(whole, lost)
     assert level == "error"
     assert "callback Keeps, attribute 'left': 7 " in message
     assert "lost on resume" in message
@@ -174,3 +198,160 @@ def test_what_get_state_leaves_out_is_said_to_be_lost_on_resume_in_each_verb(cal
 def test_the_table_has_every_component_that_a_training_has():
     components = {str(case[1][0]).partition("/")[0] for case in TABLE}
     assert components == {*STATE, *(name.partition("/")[0] for name in TENSORS)}
+
+
+def differences(tmp_path, state=None, **tensors):
+    changed = {name.replace("__", "/"): value for name, value in tensors.items()}
+    return compare_checkpoints(
+        write(tmp_path / "a"),
+        write(tmp_path / "bb", state, {**TENSORS, **changed}),
+        objectives=["val_accuracy"],
+    )
+
+
+def test_checkpoints_that_are_the_same_do_not_differ_however_long_they_took(tmp_path):
+    assert differences(tmp_path) == []
+    # How far tf.data has read ahead is no difference; anything else that is kept of the data is one.
+    read_ahead = np.ones(5, np.uint8)
+    assert differences(tmp_path / "ahead", data__train__iterator=read_ahead) == []
+    assert differences(tmp_path / "more", data__train__order=np.ones(5))
+    # Names that Keras made up are no values.
+    state = copy.deepcopy(STATE)
+    state["model"] = ["dense_7/kernel", "dense_7/bias"]
+    assert differences(tmp_path / "names", state) == []
+
+
+@pytest.mark.parametrize(
+    ("where", "value", "message"),
+    [
+        (
+            "model/00000",
+            np.arange(6, dtype=np.float64),
+            "model variable 0 (dense/kernel): float32[6] undisturbed, float64[6] resumed",
+        ),
+        ("reachable/00001", np.zeros(1), "reachable, '1': only resumed"),
+        ("global_seed_generator", 7, "the state of global seed generator: null undisturbed, 7"),
+        ("another", {"x": 1}, "the state of another: missing undisturbed, {"),
+        ("model", ["dense/kernel"], "the state of model: 2 undisturbed, 1 resumed"),
+    ],
+)
+def test_what_has_another_type_or_is_in_one_checkpoint_only_is_named(
+    where, value, message, tmp_path
+):
+    other = Planted([where]).write(tmp_path / "bb", value)
+    (found,) = compare_checkpoints(write(tmp_path / "a"), other)
+    assert str(found).startswith(message)
+    assert found.level == "error"
+
+
+def test_a_new_object_elsewhere_makes_no_difference_of_those_after_it(tmp_path):
+    """Shared objects are named by their first place; one more of them shifts no other."""
+    state = copy.deepcopy(STATE)
+    kept = state["user_state"]
+    kept["changed"]["callback Another"] = {"set": {"x": {"!": "list", "v": [9]}}, "gone": []}
+    (found,) = differences(tmp_path, state)
+    assert found.name == "callback Another, attribute 'x'"
+
+
+def test_an_array_is_excused_in_the_elements_that_differ_anyway_and_in_no_other(tmp_path):
+    seconds = Planted(["user_state/callback Count.seconds", 0])
+    more = Planted(["user_state/callback Count.seconds", 2])
+    whole = write(tmp_path / "a")
+    anyway = compare_checkpoints(whole, seconds.write(tmp_path / "bb", 0.125))
+    same = compare_checkpoints(whole, seconds.write(tmp_path / "ccc", 0.75))
+    assert [each.level for each in judge(same, anyway, None)] == ["note"]
+    other = compare_checkpoints(whole, more.write(tmp_path / "dddd", 3.0))
+    assert [each.level for each in judge(other, anyway, None)] == ["error"]
+    assert str(other[0]).startswith(
+        "callback Count, attribute 'seconds': differs in 1 of 3 values, by at most 3"
+    )
+
+
+def test_the_replays_own_directory_stands_for_the_trials(tmp_path):
+    state = copy.deepcopy(STATE)
+    state["user_state"]["changed"]["callback Count"]["set"]["file"] = "/runs/trial/files/a.txt"
+    moved = relocated(state, "/runs/trial/files", "/tmp/replay/files")
+    assert moved != state
+    one, other = write(tmp_path / "a", state), write(tmp_path / "bb", moved)
+    assert len(compare_checkpoints(one, other)) == 1
+    directories = ("/runs/trial/files", "/tmp/replay/files")
+    assert compare_checkpoints(one, other, directories=directories) == []
+    assert relocated("/runs/trial/files-of-another", "/runs/trial/files", "/x") == (
+        "/runs/trial/files-of-another"
+    )
+
+
+WEIGHTS = Planted(["model/00000", 2])
+COUNT = Planted([*USERS, "callback Count", "set", "count"])
+SECONDS = Planted(["user_state/callback Count.seconds", 0])
+
+
+@pytest.fixture
+def replayed(tmp_path):
+    """Compares a trial of two equal checkpoints with replays that end as is given."""
+    whole = write(tmp_path / "whole")
+
+    def compare(*given, metrics=({}, {}), stored=None, measured=frozenset()):
+        authors = StudyAuthors(NOBODY, NOBODY, (Authored("Count", measured=measured),))
+        ran = Ran([[each or whole for each in replay] for replay in given], metrics, authors)
+        return compared(ran, [whole, whole], tmp_path / "replays", stored=stored), ran.number
+
+    return compare
+
+
+SAME = (None, None)
+
+
+def test_a_replay_that_is_the_same_is_run_once(replayed):
+    found, runs = replayed(SAME, metrics=[{"loss": 0.5}], stored={"loss": 0.5})
+    assert (runs, found.again, found.repeats, found.differences) == (1, None, None, [])
+    assert [each.tensors for each in found.checkpoints.values()] == [17, 17]
+
+
+@pytest.mark.parametrize("repeats", [True, False])
+def test_weights_that_differ_are_run_again_and_are_never_excused(replayed, tmp_path, *, repeats):
+    changed = WEIGHTS.write(tmp_path / "changed", 5.0)
+    again = changed if repeats else WEIGHTS.write(tmp_path / "again", 6.0)
+    found, runs = replayed((changed, changed), (again, again))
+    assert runs == 2
+    assert found.repeats is repeats
+    assert [each.component for each in errors(found.differences)] == ["model", "model"]
+
+
+def test_the_second_replay_excuses_a_measured_value_that_first_differs_at_the_last_checkpoint(
+    replayed, tmp_path
+):
+    early = COUNT.write(tmp_path / "early", 4)
+    late = COUNT.write(tmp_path / "late", 4, also=(SECONDS.where, 9.0))
+    timed = COUNT.write(tmp_path / "timed", 4, also=(SECONDS.where, 8.0))
+    found, _ = replayed((early, late), (early, timed))
+    # The time differs between the replays, and the counter does not.
+    notes = {each.name for each in found.differences if each.level == "note"}
+    assert notes == {"callback Count, attribute 'seconds'"}
+    counted = {each.name for each in errors(found.differences)}
+    assert counted == {"callback Count, attribute 'count'"}
+    assert found.repeats is True, "what is measured says nothing of it"
+
+
+def test_a_measured_metric_is_excused_by_a_whole_second_replay_and_an_objective_never(replayed):
+    stored = {"loss": 0.5, "seconds": 1.0}
+    metrics = [{"loss": 0.25, "seconds": 2.0}, {"loss": 0.75, "seconds": 3.0}]
+    found, runs = replayed(SAME, SAME, metrics=metrics, stored=stored)
+    assert runs == 2
+    assert {(each.path, each.level) for each in found.differences} == {
+        (f"history/epochs/{epoch}/1/{name}", level)
+        for epoch in (0, 1)
+        for name, level in (("loss", "error"), ("seconds", "note"))
+    }
+    assert found.repeats is False
+
+
+@pytest.mark.parametrize(("measured", "level"), [("seconds", "note"), ("others", "error")])
+def test_a_metric_of_a_clock_that_two_replays_have_alike_is_excused_by_who_measures_it(
+    replayed, measured, level
+):
+    """A rounded time is easily the same in two replays."""
+    metrics, stored = [{"seconds": 2.0}] * 2, {"seconds": 1.0}
+    given = {"metrics": metrics, "stored": stored, "measured": frozenset({measured})}
+    found, _ = replayed(SAME, SAME, **given)
+    assert {each.level for each in found.differences} == {level}

@@ -31,12 +31,13 @@ CLEAN = replace(
                 super().__init__()
                 self.file = directory / "epochs.txt"
                 self.times = []
+                self.took = np.zeros(8)
 
             def on_epoch_begin(self, epoch, logs=None):
                 self.times.append(time.time())
 
             def on_epoch_end(self, epoch, logs=None):
-                logs["seconds"] = time.time() - self.times[-1]
+                logs["seconds"] = self.took[epoch] = time.time() - self.times[-1]
                 with self.file.open("a") as stream:
                     stream.write(f"{epoch}\\n")
         """,
@@ -108,6 +109,17 @@ def test_a_clean_study_is_alike_and_its_results_and_files_are_those_without_audi
         assert len(rows[0]) == len(rows[1]) == 3, "no replay cut the file back or wrote to it"
         epochs = tmp_path / "runs" / "small" / f"trial-{number:05d}" / "files" / "epochs.txt"
         assert epochs.read_text() == "0\n1\n"
+
+
+@pytest.mark.whole
+def test_a_trial_in_which_only_time_is_measured_verifies(clean, here):
+    """Into a list, an array and the logs."""
+    directory, _ = clean
+    ended = here("verify", "small", "--trial", 0, "--json", cwd=directory)
+    [trial] = json.loads(ended.out)["trials"]
+    assert (ended.code, trial["verdict"]) == (0, "holds"), ended.err
+    notes = " ".join(found["message"] for found in trial["findings"] if found["level"] == "note")
+    assert "callback Clock" in notes, "said, as no error"
 
 
 def test_a_hole_ends_the_run_and_is_named_until_it_is_accepted(tmp_path, here):

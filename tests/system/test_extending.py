@@ -1,15 +1,13 @@
 """Studies that are extended, killed on the way and extended again, against one as long from the start."""
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from study_files import DIES_ONCE, SHORT
 from sweeps import database_url, sweep, trials_in
 
-from sweeper.checkpoint.end import read_end
+from sweeper.checkpoint.reading import load_newest
 from sweeper.records.lengths import Extension
-from sweeper.support.paths import RunPaths
 
 STOPPING = (
     'keras.callbacks.EarlyStopping("loss", mode="max", patience=9, restore_best_weights=True)'
@@ -28,8 +26,8 @@ def write(path, epochs, *, killed=False):
 
 def digest_at_end(trial, runs):
     """Of the model as training left it."""
-    end = RunPaths(runs, trial.study).end_model(trial.number)
-    found = read_end([end], [Path(c.path) for c in trial.checkpoints])
+    end = runs / trial.study / f"trial-{trial.number:05d}" / "end"
+    found = load_newest([end], pytest.fail)
     assert found.digest != trial.digest, "the end of training changes this model"
     return found.digest
 

@@ -3,12 +3,9 @@
 from dataclasses import replace
 from pathlib import Path
 
-import optuna
 import pytest
 from study_files import SHORT
 from sweeps import differing, results_of, sweep, sweep_inline
-
-from sweeper.search.spec import sampler_seed
 
 
 def pruned_study(trials, startup):
@@ -46,17 +43,14 @@ def alone(tmp_path_factory):
 
 
 @pytest.mark.whole
-def test_the_later_trials_are_drawn_from_results_and_the_first_are_not(alone):
+def test_the_later_trials_are_drawn_from_results_and_the_first_are_not(alone, tmp_path):
     """Or the comparisons with this sweep would say nothing about what a sampler sees."""
-
-    def at_random(number):
-        sampler = optuna.samplers.RandomSampler(seed=sampler_seed(3, number))
-        trial = optuna.create_study(sampler=sampler).ask()
-        return trial.suggest_float("learning_rate", 1e-4, 1e-1, log=True)
-
-    random = [trial.params["learning_rate"] == at_random(trial.number) for trial in alone]
-    assert all(random[:4])
-    assert not any(random[4:]), "trial n sees those before n - 2, and TPE asks for two"
+    by_results = "TPESampler(seed=seed, n_startup_trials=2)"
+    assert by_results in STUDY.arguments
+    arguments = STUDY.arguments.replace(by_results, "RandomSampler(seed=seed)")
+    random = sweep_inline(replace(STUDY, arguments=arguments), tmp_path).trials
+    same = [one.params == other.params for one, other in zip(alone, random, strict=True)]
+    assert same == [True] * 4 + [False] * 2, "trial n sees those before n - 2, and TPE asks for two"
 
 
 def test_a_pruned_trials_state_is_kept_and_its_value_is_its_last_epochs(alone):

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from interruptions import KILL_ALL
-from study_files import StudyText
+from study_files import SHORT, StudyText
 from sweeps import Result, RunningCommand, results_of, sweep, trials_in
 
 STUDY = StudyText(
@@ -140,3 +140,10 @@ def test_what_another_study_left_is_refused_by_name_and_nothing_is_touched(
     assert f"{runs / 'small'} belongs to study 'small' (identity " in ended.err
     assert "trial 0" not in ended.err
     assert contents(runs) == before
+
+
+def test_a_study_whose_first_file_is_a_temporary_one_runs(tmp_path):
+    """`tempfile` looks for its directory under a lock, and the file that it opens there is announced."""
+    study = replace(SHORT, head="import tempfile\n\ntempfile.TemporaryFile().close()")
+    swept = sweep(study.write(tmp_path / "small.py"), tmp_path / "runs", trials=1)
+    assert [trial.state for trial in swept.trials] == ["complete"]

@@ -6,16 +6,29 @@ import keras
 import numpy as np
 import tensorflow as tf
 from pieces import CLASSES, crossentropy, stacked
-from registry import either, identical, refused, study, study_callback, study_model
+from registry import identical, refused, study_callback, study_model
+
+
+class Drifting(keras.regularizers.Regularizer):
+    """A regularizer with a variable of its own."""
+
+    def __init__(self):
+        self.strength = tf.Variable(0.0, trainable=False)
+
+    def __call__(self, weights):
+        self.strength.assign_add(0.001)
+        return self.strength * tf.reduce_sum(weights**2)
 
 
 @study_model(
-    "loss-closure-variable",
-    "a tf.Variable in the closure of a loss, which the loss itself moves",
+    "closures-of-a-traced-model",
+    "variables, a SeedGenerator and a used generator that a loss, layers and their parts close over",
     identical(),
 )
-def build_focal(trial):
+def build_traced(trial):
     gamma = tf.Variable(0.0, trainable=False)
+    seeds = keras.random.SeedGenerator(11)
+    rng = np.random.default_rng(2)
 
     def focal(y_true, y_pred):
         gamma.assign_add(0.05)
@@ -23,7 +36,16 @@ def build_focal(trial):
         chance = tf.reduce_sum(truth * y_pred, axis=-1)
         return -((1.0 - chance) ** gamma) * tf.math.log(chance + 1e-7)
 
-    return stacked(loss=focal)
+    def noisy(x):
+        return x + 0.3 * keras.random.normal(keras.ops.shape(x), seed=seeds)
+
+    def random_init(shape, dtype=None):
+        return rng.normal(0, 0.3, shape).astype("float32")
+
+    first = keras.layers.Dense(
+        8, "tanh", kernel_initializer=random_init, kernel_regularizer=Drifting()
+    )
+    return stacked(keras.layers.Lambda(noisy), first=first, loss=focal)
 
 
 @study_model(
@@ -42,16 +64,40 @@ def build_counting_loss(trial):
     return stacked(loss=warming, run_eagerly=True)
 
 
+class Curriculum:
+    """The owner of a bound method that serves as a loss."""
+
+    __slots__ = ("factors", "level", "trace")
+
+    def __init__(self, *factors):
+        self.factors = factors
+        self.level = 0.2
+        self.trace = np.zeros(4)
+
+    def loss(self, y_true, y_pred):
+        self.level = min(1.0, self.level + 0.05)
+        self.trace[:-1] = self.trace[1:]
+        self.trace[-1] = self.level
+        factor = np.prod([factor() for factor in self.factors])
+        return crossentropy(y_true, y_pred) * self.level * factor + float(self.trace.sum()) * 1e-2
+
+
 @study_model(
-    "lambda-closure-seed-generator", "a SeedGenerator in the closure of a Lambda layer", identical()
+    "loss-in-slots-defaults-and-attributes",
+    "a bound method as the loss: its owner has __slots__, its functions a default and an attribute",
+    identical(),
 )
-def build_seeded_lambda(trial):
-    seeds = keras.random.SeedGenerator(11)
+def build_curriculum(trial):
+    def remembered(memory={}):  # noqa: B006 - that is what people do
+        memory["n"] = memory.get("n", 0) + 1
+        return 0.5 + 1 / memory["n"]
 
-    def noisy(x):
-        return x + 0.3 * keras.random.normal(keras.ops.shape(x), seed=seeds)
+    def counted():
+        counted.calls += 1
+        return 1 / (1 + 0.1 * counted.calls)
 
-    return stacked(keras.layers.Lambda(noisy))
+    counted.calls = 0
+    return stacked(loss=Curriculum(remembered, counted).loss, run_eagerly=True)
 
 
 class Augmenter:
@@ -69,7 +115,7 @@ class Augmenter:
 @study_model(
     "py-function-object",
     "a Python object with a RandomState and a counter behind tf.py_function",
-    either("augment"),
+    identical(),
 )
 def build_py_function(trial):
     augment = Augmenter(4)
@@ -80,89 +126,6 @@ def build_py_function(trial):
         return tf.stop_gradient(noisy - x) + x
 
     return stacked(before=[keras.layers.Lambda(through, output_shape=lambda shape: shape)])
-
-
-@study_model(
-    "loss-default-argument", "a mutable default argument of a loss, which counts", identical()
-)
-def build_default_argument(trial):
-    def remembered(y_true, y_pred, memory={}):  # noqa: B006 - that is what people do
-        memory["n"] = memory.get("n", 0) + 1
-        return crossentropy(y_true, y_pred) * (0.5 + 1 / memory["n"])
-
-    return stacked(loss=remembered, run_eagerly=True)
-
-
-@study_model(
-    "loss-function-attribute",
-    "a loss that counts its calls in an attribute of the function itself",
-    identical(),
-)
-def build_function_attribute(trial):
-    def counted(y_true, y_pred):
-        counted.calls += 1
-        return crossentropy(y_true, y_pred) / (1 + 0.1 * counted.calls)
-
-    counted.calls = 0
-    return stacked(loss=counted, run_eagerly=True)
-
-
-class Curriculum:
-    """The owner of a bound method that serves as a loss."""
-
-    __slots__ = ("level", "trace")
-
-    def __init__(self):
-        self.level = 0.2
-        self.trace = np.zeros(4)
-
-    def loss(self, y_true, y_pred):
-        self.level = min(1.0, self.level + 0.05)
-        self.trace[:-1] = self.trace[1:]
-        self.trace[-1] = self.level
-        return crossentropy(y_true, y_pred) * self.level + float(self.trace.sum()) * 1e-2
-
-
-study(
-    "loss-bound-method-slots",
-    "a bound method as the loss; its owner has __slots__ and counts",
-    identical(),
-    model=lambda trial: stacked(loss=Curriculum().loss, run_eagerly=True),
-)
-
-
-class Drifting(keras.regularizers.Regularizer):
-    """A regularizer with a variable of its own."""
-
-    def __init__(self):
-        self.strength = tf.Variable(0.0, trainable=False)
-
-    def __call__(self, weights):
-        self.strength.assign_add(0.001)
-        return self.strength * tf.reduce_sum(weights**2)
-
-
-@study_model(
-    "regularizer-variable",
-    "a regularizer with a tf.Variable that grows with every call",
-    identical(),
-)
-def build_regularized(trial):
-    return stacked(first=keras.layers.Dense(8, "tanh", kernel_regularizer=Drifting()))
-
-
-@study_model(
-    "initializer-closure-generator",
-    "a NumPy generator in the closure of an initializer, used up before training",
-    identical(),
-)
-def build_initializer(trial):
-    rng = np.random.default_rng(2)
-
-    def random_init(shape, dtype=None):
-        return rng.normal(0, 0.3, shape).astype("float32")
-
-    return stacked(first=keras.layers.Dense(8, "tanh", kernel_initializer=random_init))
 
 
 @study_callback(

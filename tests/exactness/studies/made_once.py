@@ -7,19 +7,20 @@ metrics, variables, losses and schedules with state, preprocessing layers, a fro
 import keras
 import numpy as np
 import tensorflow as tf
-from pieces import BATCH, CLASSES, FEATURES, SAMPLES, pairs, samples, stacked
-from registry import identical, refused, study, study_data, study_model
+from pieces import BATCH, CLASSES, FEATURES, SAMPLES, pairs, samples
+from registry import identical, study, study_data, study_model
 
 from sweeper import Data
 
 X, Y = samples()
 
 SHUFFLED = pairs().shuffle(SAMPLES).batch(BATCH)
+NOISED = SHUFFLED.map(lambda x, y: (x + keras.random.normal(tf.shape(x), stddev=0.1), y))
 study(
-    "dataset-shuffled-at-top",
-    "a dataset of the module, shuffled without a seed",
+    "dataset-at-top",
+    "a dataset of the module, shuffled without a seed, with Keras's global generator in its map",
     identical(),
-    data=lambda trial: Data(train=SHUFFLED),
+    data=lambda trial: Data(train=NOISED.prefetch(2)),
 )
 
 
@@ -102,95 +103,3 @@ def tracked_model(trial):
     model = Tracked(inputs, keras.layers.Dense(CLASSES)(inputs))
     model.compile(optimizer=keras.optimizers.SGD(0.1, 0.9))
     return model
-
-
-class Counting(keras.optimizers.schedules.LearningRateSchedule):
-    """Counts its calls."""
-
-    def __init__(self):
-        self.calls = 0
-
-    def __call__(self, step):
-        self.calls += 1
-        return 0.1 / self.calls**0.5
-
-
-COUNTING = Counting()
-study(
-    "schedule-with-count-at-top",
-    "a schedule object of the module that counts its calls, eagerly",
-    identical(),
-    model=lambda trial: stacked(optimizer=keras.optimizers.SGD(COUNTING), run_eagerly=True),
-)
-
-DECAY = keras.optimizers.schedules.ExponentialDecay(0.2, 4, 0.8)
-NORMALIZATION = keras.layers.Normalization()
-NORMALIZATION.adapt(X)
-LOOKUP = keras.layers.StringLookup()
-WORDS = np.array([["low"], ["middle"], ["high"]])[Y % 3]
-LOOKUP.adapt(WORDS)
-VECTORS = keras.layers.TextVectorization(output_mode="count", max_tokens=FEATURES)
-VECTORS.adapt(WORDS[:, 0])
-
-study(
-    "preprocessing-at-top-in-data",
-    "layers of the module, adapted there, in the function of a dataset",
-    identical(),
-    data=lambda trial: Data(
-        train=tf.data.Dataset.from_tensor_slices((X, WORDS, Y))
-        .shuffle(SAMPLES)
-        .batch(BATCH)
-        .map(
-            lambda x, words, y: (
-                NORMALIZATION(x)
-                + tf.cast(LOOKUP(words), tf.float32)
-                + tf.pad(
-                    tf.cast(VECTORS(words[:, 0]), tf.float32),
-                    [[0, 0], [0, FEATURES - VECTORS.vocabulary_size()]],
-                ),
-                y,
-            )
-        )
-    ),
-)
-
-
-@study_model(
-    "preprocessing-at-top-in-model",
-    "an adapted layer and a schedule of the module in the model",
-    identical(),
-)
-def normalized_model(trial):
-    return stacked(before=[NORMALIZATION], optimizer=keras.optimizers.SGD(DECAY))
-
-
-BASE = keras.Sequential(
-    [keras.Input((FEATURES,)), keras.layers.Dense(8, "relu"), keras.layers.BatchNormalization()]
-)
-BASE.trainable = False
-
-
-@study_model(
-    "frozen-network-at-top",
-    "a frozen network of the module as the first part of the model",
-    identical(),
-)
-def on_base(trial):
-    return stacked(before=[BASE])
-
-
-OPEN_BASE = keras.Sequential([keras.Input((FEATURES,)), keras.layers.Dense(FEATURES, name="trunk")])
-study(
-    "trainable-network-at-top",
-    "a network of the module that is trained: it would not begin from fresh weights",
-    refused("model", "OPEN_BASE", "build"),
-    model=lambda trial: stacked(before=[OPEN_BASE]),
-)
-
-NOISED = SHUFFLED.map(lambda x, y: (x + keras.random.normal(tf.shape(x), stddev=0.1), y))
-study(
-    "keras-random-at-top-in-data",
-    "Keras's global generator in the function of a dataset of the module: nothing else has that one",
-    identical(),
-    data=lambda trial: Data(train=NOISED.prefetch(2)),
-)

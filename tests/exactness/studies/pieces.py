@@ -69,6 +69,23 @@ def crossentropy(y_true, y_pred):
     return keras.losses.sparse_categorical_crossentropy(y_true, y_pred)
 
 
+class Lowers(keras.callbacks.Callback):
+    """Lowers the learning rate by what `use` makes of a thing, and of the loss of each batch."""
+
+    def __init__(self, thing, use):
+        super().__init__()
+        self.thing, self.use = thing, use
+
+    def on_train_batch_end(self, batch, logs=None):
+        used = float(self.use(self.thing, logs["loss"]))
+        self.model.optimizer.learning_rate = 0.1 / (1.0 + abs(used))
+
+
+def lowering(make, use):
+    """Return the factory of a `Lowers`; each trial makes a thing of its own."""
+    return lambda trial: [Lowers(make(), use)]
+
+
 class Wrapping(keras.Model):
     """A model around the usual one."""
 

@@ -1,9 +1,10 @@
-"""A training step of one's own applies an optimizer of the module's."""
+"""A layer of the module that a layer's call uses, and an optimizer of it that a training step applies."""
 
 import keras
 import tensorflow as tf
 from small_study import compiled, study_of
 
+projection = keras.layers.Dense(4, name="projection")
 adversary = keras.optimizers.SGD(0.1, name="adversary")
 
 
@@ -13,7 +14,7 @@ class Adversarial(keras.Model):
         self.head = keras.layers.Dense(2)
 
     def call(self, x):
-        return self.head(x)
+        return self.head(projection(x))
 
     def train_step(self, data):
         x, y = data

@@ -1,14 +1,33 @@
-"""Callbacks as scripts and packages publish them: warm-up, averaging, snapshots, curricula, noise."""
+"""Callbacks as scripts and packages publish them: averaging, snapshots, curricula, noise, meters, output."""
 
 import collections
+import time
 
 import keras
 import numpy as np
 import tensorflow as tf
 from pieces import BATCH, load_validated, samples
-from registry import either, identical, study_callback, study_data
+from registry import identical, refused, study, study_callback, study_data
 
 from sweeper import Data
+
+study("plain", "dropout, momentum and nothing else", identical())
+
+
+@study_callback(
+    "callback-with-a-list",
+    "a callback keeps the losses in a list of its own and sets the rate by them",
+    identical(),
+    data=load_validated,
+)
+class RateByLosses(keras.callbacks.Callback):
+    def __init__(self):
+        super().__init__()
+        self.seen = []
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.seen.append(logs["loss"])
+        self.model.optimizer.learning_rate = 0.1 / (1 + sum(self.seen))
 
 
 @study_callback(
@@ -19,10 +38,6 @@ from sweeper import Data
     objective="val_loss",
 )
 class EMA(keras.callbacks.Callback):
-    def __init__(self):
-        super().__init__()
-        self.shadow = None
-
     def on_train_begin(self, logs=None):
         self.shadow = [tf.Variable(w, trainable=False) for w in self.model.get_weights()]
 
@@ -41,7 +56,7 @@ class EMA(keras.callbacks.Callback):
 @study_callback(
     "snapshot-ensemble",
     "a list of cloned models that grows, whose mean goes back into the model",
-    either("members", by=2),
+    refused("members", "made during training", by=2),
 )
 class Snapshots(keras.callbacks.Callback):
     def __init__(self):
@@ -84,7 +99,7 @@ _pacing = {}
 @study_data(
     "curriculum-by-callback",
     "a curriculum object in the data function's closure, moved by a callback",
-    either("curriculum", by=2),
+    identical(),
     callbacks=lambda trial: [Moves(_pacing["curriculum"])],
 )
 def paced_data(trial):
@@ -118,3 +133,65 @@ class NoisyGradients(keras.callbacks.Callback):
         noise = self.rng.normal(0, self.scale, kernel.shape) + np.random.normal(0, 1e-3)
         kernel.assign(kernel.value + noise.astype("float32"))
         self.scale *= 0.95
+
+
+class Bar:
+    """A progress bar that prints what it is told."""
+
+    def __init__(self, trial):
+        self.file = (trial.directory / "bar.txt").open("a")
+        self.done = 0
+
+    def update(self, message):
+        self.done += 1
+        self.file.write(f"{self.done}: {message}\n")
+        self.file.flush()
+
+
+class Tells(keras.callbacks.Callback):
+    """Tells a bar of every batch."""
+
+    def __init__(self, bar):
+        super().__init__()
+        self.bar = bar
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.bar.update(f"batch {batch}")
+
+
+@study_callback(
+    "output-only",
+    "a progress bar with an open file, and a closure's dictionary, given to trial.output_only",
+    identical(),
+)
+def output(trial):
+    written = trial.output_only({"lines": 0, "seen": object()})
+
+    def note(batch, logs):
+        written["lines"] += 1
+        written["seen"] = object()
+
+    note_lines = keras.callbacks.LambdaCallback(on_train_batch_end=note)
+    return [Tells(trial.output_only(Bar(trial))), note_lines]
+
+
+study(
+    "bar-without-output-only",
+    "the same bar, which nothing exempts: its file moves on",
+    refused("bar", "output_only"),
+    callbacks=lambda trial: [Tells(Bar(trial))],
+)
+
+
+@study_callback(
+    "time-history", "a callback that keeps how long each batch took", identical(), clocks=True
+)
+class TimeHistory(keras.callbacks.Callback):
+    def on_train_begin(self, logs=None):
+        self.times = []
+
+    def on_train_batch_begin(self, batch, logs=None):
+        self.began = time.perf_counter()
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.times.append(time.perf_counter() - self.began)
