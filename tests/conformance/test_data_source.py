@@ -180,6 +180,7 @@ TF_DATA = {
     "looked up": looked_up,
     "generator": lambda: from_generator().shuffle(7).batch(6),
     "repeated twice": lambda: numbers().shuffle(20).repeat(2).batch(9),
+    "generator, repeated": lambda: from_generator().shuffle(7).repeat(2).batch(9),
     "concatenated": lambda: numbers().concatenate(numbers().shuffle(9)).batch(9),
     "taken and skipped": taken_and_skipped,
 }

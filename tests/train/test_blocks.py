@@ -15,7 +15,7 @@ from trainings import Watcher, digits, plan, untuned
 
 from sweeper import Data
 from sweeper.checkpoint.reading import load_newest
-from sweeper.errors import DataError, RestoreError, UncapturableError
+from sweeper.errors import RestoreError, UncapturableError
 from sweeper.train.data import SourceOptions
 from sweeper.train.loop import loop as loop_module
 from sweeper.train.loop import runners as runners_module
@@ -107,6 +107,7 @@ SOURCES = {
     "endless": lambda: slices().repeat().batch(4),
     "endless, shuffled": lambda: slices().shuffle(40).repeat().batch(4).prefetch(30),
     "endless, filtered": lambda: slices().shuffle(40).repeat().filter(positive).batch(4),
+    "endless, cached": lambda: slices().shuffle(40).cache().repeat().batch(4),
     "pipeline": pipeline,
     "PyDataset": Batches,
     "endless PyDataset": lambda: Batches(None),
@@ -196,7 +197,7 @@ def test_blocks_of_any_length_give_the_same_without_a_limit(name, tmp_path):
         ("shuffled, cached", []),
         *(
             pytest.param(name, [20, 40], marks=pytest.mark.whole)
-            for name in ("pipeline", "shuffled, repeated", "shuffled, cached")
+            for name in ("pipeline", "shuffled, repeated", "shuffled, cached", "endless, cached")
         ),
     ],
 )
@@ -299,15 +300,6 @@ def test_no_batch_begins_beyond_a_limit(name, tmp_path):
 
 
 # What is refused, or said
-
-
-def test_a_limited_validation_of_an_endless_cache_of_a_shuffle_is_refused():
-    def data():
-        cached = slices().shuffle(40).cache().repeat().batch(4)
-        return Data(train=(X, Y), validation=cached, validation_steps=5)
-
-    with pytest.raises(DataError, match=r"validation_steps.*cache\(\) before shuffle"):
-        TrainingLoop(plan(data=data), Watcher())
 
 
 def test_a_function_that_reads_a_shuffled_dataset_from_outside_is_refused():

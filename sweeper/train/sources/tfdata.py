@@ -10,11 +10,9 @@ the consequences:
   iterators first, so the order is a function of the dataset's seed and p. A dataset before another
   shuffle gets its iterator when the pass is first read, so iterators of it are dropped separately.
 - If iterators are created during a pass (a shuffle before a finite ``repeat``, in a ``concatenate``,
-  before a ``cache``), all earlier passes are read again, with a notice to the user. Each is read to
-  its end before the next, because a cache is kept only then.
-- If such passes end early, the number of drawn seeds depends on how far TensorFlow has read ahead. So before
-  each pass the seeds are reset to their state at the beginning of the previous pass, and each pass draws
-  one seed of every node.
+  before a ``cache``), the number of drawn seeds depends on how far TensorFlow has read. So before each pass the
+  seeds are reset to their state at the beginning of the previous pass, and each pass draws one seed of
+  every node. A cache always gets the order of the first pass.
 - The order of an ``interleave`` without ``cycle_length`` depends on the number of processors.
 
 A random op in a function restarts with each iterator and draws in order, because TensorFlow's determinism
@@ -27,9 +25,8 @@ classes are those of TensorFlow 2.21; an unknown class may create its inputs' it
 
 from __future__ import annotations
 
-import enum
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -41,7 +38,7 @@ from tensorflow.python.ops import gen_dataset_ops
 from sweeper.errors import DataError, RestoreError, UncapturableError
 from sweeper.train.codec import Json, Tensors
 from sweeper.train.data import DataSource, SourceOptions
-from sweeper.train.randomness.tracing import STATEFUL_RANDOM
+from sweeper.train.randomness.interception import STATEFUL_RANDOM
 from sweeper.train.sources.batches import BatchSpec, weigh_classes_of
 
 SEEDED = frozenset({"_RandomDataset", "_ShuffleDataset"})
@@ -81,7 +78,6 @@ _IGNORE_STATE = 1
 
 
 def nodes(dataset: Any, seen: set[int] | None = None) -> Iterator[Any]:
-    """Yield the dataset and all of its inputs, each once."""
     seen = set() if seen is None else seen
     if id(dataset) in seen:
         return
@@ -116,20 +112,10 @@ def made_when_read(dataset: Any) -> Iterator[Any]:
         yield from made_when_read(part)
 
 
-def cached_order(dataset: Any, reshuffling: set[int]) -> bool:
-    """Return whether a cache stores the order of a reshuffling node before it."""
-    return any(
-        type(node).__name__ == "CacheDataset"
-        and any(id(part) in reshuffling for part in nodes(node))
-        for node in nodes(dataset)
-    )
-
-
-def repeats_for_ever(dataset: Any) -> bool:
-    """Return whether a part of ``dataset`` is repeated endlessly, whatever its cardinality."""
-    return any(
-        type(node).__name__ == "_RepeatDataset" and int(node._count) < 0 for node in nodes(dataset)
-    )
+def cached(dataset: Any) -> set[int]:
+    """Return the ids of all nodes before a cache."""
+    caches = (node for node in nodes(dataset) if type(node).__name__ == "CacheDataset")
+    return {id(part) for cache in caches for part in nodes(cache)}
 
 
 def sized_by_processors(node: Any) -> bool:
@@ -138,7 +124,6 @@ def sized_by_processors(node: Any) -> bool:
 
 
 def ops(graph: Any) -> Iterator[Any]:
-    """Yield the ops of a ``GraphDef`` and its functions."""
     yield from graph.node
     for function in graph.library.function:
         yield from function.node_def
@@ -200,58 +185,30 @@ _HARMLESS = frozenset(
     {"Assert", "If", "LookupTableFind", "LookupTableFindV2", "StatefulPartitionedCall", "While"}
 )
 _INFINITE = -1
-_EXTERNAL_STATE_FAILS = 2
 
 
 class Rewinding:
-    """Control of the seeds of reshuffling nodes at the beginning of each pass."""
+    """Control of the seeds of reshuffling nodes at the beginning of each pass.
 
-    def __init__(self, parts: Iterable[Any]) -> None:
-        self._parts = tuple(parts)
-        self._states: list[Any] = []
+    Each pass draws one seed of a node. A node before a cache always gets the same, so the cache has the same order
+    whenever it is filled.
+    """
+
+    def __init__(self, reshuffling: Mapping[int, Any], cached: Collection[int]) -> None:
+        self._parts = reshuffling
+        self._cached = cached
+        self._states: dict[int, Any] = {}
 
     def begin_pass(self) -> None:
         """Set the seeds for the next pass, however far the last one was read."""
-        for part, state in zip(self._parts, self._states, strict=False):
-            gen_dataset_ops.deserialize_iterator(iter(part)._iterator_resource, state)
-        self._states = [
-            gen_dataset_ops.serialize_iterator(
-                iter(part)._iterator_resource, external_state_policy=_EXTERNAL_STATE_FAILS
-            )
-            for part in self._parts
-        ]
-
-
-class Earlier(enum.Enum):
-    """Need of a pass's order for the earlier passes."""
-
-    COUNTED = enum.auto()
-    """The number of earlier passes decides the order."""
-    REWOUND = enum.auto()
-    """Their number decides it, if each leaves the seeds as a pass that was read."""
-    READ = enum.auto()
-    """All earlier passes have to be read to their end."""
-
-
-def earlier_passes(
-    dataset: Any, reshuffling: Mapping[int, Any], *, limited: bool, name: str
-) -> Earlier:
-    """Return what the order of a pass needs; passes that are ``limited`` are not read to their end."""
-    keys = set(reshuffling)
-    if not made_within(dataset, keys):
-        return Earlier.COUNTED
-    cached = cached_order(dataset, keys)
-    if limited and cached and repeats_for_ever(dataset):
-        msg = (
-            f"Data({name}=…): validation_steps reads a part of an endless dataset with a shuffle "
-            "before its cache(), so the content of the cache depends on how far TensorFlow has "
-            "read ahead; call cache() before shuffle(…), give that shuffle "
-            "reshuffle_each_iteration=False, or leave out the repeat()"
-        )
-        raise DataError(msg)
-    if limited and not cached:
-        return Earlier.REWOUND
-    return Earlier.COUNTED if int(dataset.cardinality()) == _INFINITE else Earlier.READ
+        for key, state in self._states.items():
+            iterator = iter(self._parts[key])._iterator_resource
+            gen_dataset_ops.deserialize_iterator(iterator, state)
+        for key, part in self._parts.items():
+            if key not in self._states or key not in self._cached:
+                self._states[key] = gen_dataset_ops.serialize_iterator(
+                    iter(part)._iterator_resource, external_state_policy=_IGNORE_STATE
+                )
 
 
 class TfDataSource(DataSource):
@@ -277,21 +234,16 @@ class TfDataSource(DataSource):
         stateful = self._stateful_ops(parts)
         self.is_read_again = self.reads_ahead = bool(stateful)
         limited = limit is not None and not 0 <= self._cardinality <= limit
-        earlier = earlier_passes(dataset, self.reshuffling, limited=limited, name=self.name)
-        self._rewinding = (
-            Rewinding(self.reshuffling.values()) if earlier is Earlier.REWOUND else None
-        )
-        self.reads_all_again = earlier is Earlier.READ
-        if self.written and (
-            limited or self.reads_all_again or cached_order(dataset, set(writing))
-        ):
+        one_pass = self.endless and not limited
+        rewound = not one_pass and made_within(dataset, set(self.reshuffling))
+        self._rewinding = Rewinding(self.reshuffling, cached(dataset)) if rewound else None
+        if self.written and (limited or not cached(dataset).isdisjoint(writing)):
             msg = (
                 f"Data({self.name}=…): a function of this dataset writes a variable (for example of a "
                 "Keras layer or generator with random state), and is not called exactly once for "
-                "each element of an epoch: a cache() keeps its results, a shuffle precedes a "
-                "cache() or repeat(), or validation_steps ends an iteration early. Call cache() "
-                "before it, shuffle after repeat(), add a take(…) at the end, or put the layer "
-                "into the model"
+                "each element of an epoch: a cache() keeps its results, or validation_steps ends an "
+                "iteration early. Call cache() before it, add a take(…) at the end, or put the layer into "
+                "the model"
             )
             raise UncapturableError(msg)
         self._notice_reading(stateful, limited=limited)
@@ -303,18 +255,13 @@ class TfDataSource(DataSource):
                 "that number, and a trial resumes only with the same number; give cycle_length=…"
             )
         self._made = 0
-        self._made_late = [] if self.reads_all_again else list(made_when_read(dataset))
+        self._made_late = list(made_when_read(dataset))
         self._open: Any = None
-        self._shared: _SharedShuffles | None = None
+        self._shared: tuple[TfDataSource, ...] = (self,)
+        """The sources that draw seeds in turns, because they contain the same shuffles."""
 
     def _notice_reading(self, stateful: Iterable[str], *, limited: bool) -> None:
-        if self.reads_all_again:
-            self.notice(
-                f"Data({self.name}=…): a shuffle is before a cache(), a finite repeat() or in a "
-                "concatenate(), so its order in one epoch depends on the epochs before; a "
-                "resumed trial reads all of them again. To avoid this, shuffle after these"
-            )
-        elif any("PyFunc" in op for op in stateful):
+        if any("PyFunc" in op for op in stateful):
             self.notice(
                 f"Data({self.name}=…): Python functions of this dataset are called again from the beginning "
                 "of an epoch when a trial resumes, so they must return the same elements each time"
@@ -327,17 +274,15 @@ class TfDataSource(DataSource):
             )
 
     def share(self, other: TfDataSource) -> bool:
-        """Draw the seeds of shuffles that both sources contain in one order; return whether it can be saved.
+        """Draw the seeds of shuffles that both contain in turns, this source first; return whether it can.
 
-        It can if each pass of both is read to its end before the other's next one begins.
+        It can if each pass of both is read to its end before the other's next one begins. An epoch without
+        validation draws for one, too.
         """
         sources = (self, other)
-        if any(
-            each.endless or each.is_read_again or each.reads_all_again or each._rewinding
-            for each in sources
-        ):
+        if any(each.endless or each.is_read_again or each._rewinding for each in sources):
             return False
-        self._shared = other._shared = _SharedShuffles(sources)
+        self._shared = other._shared = sources
         return True
 
     @property
@@ -361,12 +306,7 @@ class TfDataSource(DataSource):
 
     def capture(self, name: str, tensors: Tensors) -> Json:
         del name, tensors
-        state: dict[str, Json] = {}
-        if self._processors is not None:
-            state["processors"] = self._processors
-        if self._shared is not None:
-            state["draws"] = self._shared.draws
-        return state
+        return {} if self._processors is None else {"processors": self._processors}
 
     def restore(self, name: str, saved: Json, tensors: Mapping[str, Any]) -> None:
         del name, tensors
@@ -380,15 +320,6 @@ class TfDataSource(DataSource):
                 "processors, or begin a new study with cycle_length=…"
             )
             raise RestoreError(msg)
-        if self._shared is not None:
-            if "draws" not in saved:
-                msg = (
-                    f"Data({self.name}=…): the checkpoint has no order of the seeds that training and "
-                    "validation data draw from their common shuffle; the data were made in another way "
-                    "when it was written: undo the change"
-                )
-                raise RestoreError(msg)
-            self._shared.restore(saved["draws"])
 
     def _iterator_of(self, pass_: int) -> Any:
         """Return a new iterator of ``pass_``, after creating those of all earlier passes."""
@@ -400,38 +331,26 @@ class TfDataSource(DataSource):
                 f"pass {self._made - 1}; passes must be requested in ascending order"
             )
             raise DataError(msg)
-        self._leave_open_pass(pass_)
-        if self._shared is not None:
-            self._shared.catch_up(self, pass_)
-        while self._made < pass_:
-            self._pass_over()
-        self._count_pass()
+        # Its threads would draw seeds ahead of the training.
+        self._open = None
+        for number in range(pass_ + 1):
+            for source in self._shared:
+                if source is self and number == pass_:
+                    break
+                if source._made == number:
+                    source._pass_over()
+        self._made += 1
         if self._rewinding is not None:
             self._rewinding.begin_pass()
         return iter(self._dataset)
 
-    def _leave_open_pass(self, pass_: int) -> None:
-        """Draw exactly the seeds of the passes before ``pass_``."""
-        left, self._open = self._open, None
-        if self.reads_all_again and left is not None:
-            _exhaust(left)
-        if self.reads_all_again and left is None and self._made < pass_:
-            self.notice(f"Data({self.name}=…): reading {pass_} earlier passes again")
-
-    def _count_pass(self) -> None:
-        self._made += 1
-        if self._shared is not None:
-            self._shared.drawn_by(self)
-
     def _pass_over(self) -> None:
         """Draw a pass's seeds without reading it, if possible."""
-        self._count_pass()
+        self._made += 1
         if self._rewinding is not None:
             self._rewinding.begin_pass()
             return
-        iterator = iter(self._dataset)
-        if self.reads_all_again:
-            _exhaust(iterator)
+        iter(self._dataset)
         for part in self._made_late:
             iter(part)
 
@@ -473,43 +392,6 @@ class TfDataSource(DataSource):
         return found
 
 
-class _SharedShuffles:
-    """Order in which two sources draw seeds of the shuffles that both contain.
-
-    Attributes:
-        draws: A character for each iterator that was made: the index of its source.
-    """
-
-    def __init__(self, sources: tuple[TfDataSource, TfDataSource]) -> None:
-        self._sources = sources
-        self._before = ""
-        self.draws = ""
-
-    def drawn_by(self, source: TfDataSource) -> None:
-        """Record that an iterator of ``source`` is made."""
-        self.draws += str(self._sources.index(source))
-
-    def restore(self, draws: str) -> None:
-        """Prepare for making the iterators of ``draws`` again."""
-        self._before = draws
-
-    def catch_up(self, source: TfDataSource, pass_: int) -> None:
-        """Draw the seeds before ``pass_`` of ``source``, after the passes of both were left."""
-        for each in self._sources:
-            each._leave_open_pass(each._made)
-        before, self._before = self._before, ""
-        for index in before:
-            drawing = self._sources[int(index)]
-            if drawing is source and source._made == pass_:
-                return
-            drawing._pass_over()
-
-
 def _processors() -> int:
     """Return the number of processors that TensorFlow uses: those on which this process may run."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def _exhaust(iterator: Any) -> None:
-    for _ in iterator:
-        pass
