@@ -9,7 +9,7 @@ from tensorflow.python.framework import op_def_registry
 from tensorflow.python.ops import gen_random_ops
 
 from sweeper.train.randomness.hidden_state import EagerSeeds
-from sweeper.train.randomness.tracing import STATEFUL_RANDOM
+from sweeper.train.randomness.interception import STATEFUL_RANDOM
 
 DRAWS = {
     "normal": lambda: tf.random.normal((4,), seed=1),
@@ -84,7 +84,8 @@ def test_datasets_and_graphs_keep_their_seeds():
 
 def test_afterwards_tensorflow_is_as_it_was():
     def state():
-        return context.internal_operation_seed, gen_random_ops.pywrap_tfe, gen_random_ops._execute
+        raw = tf.raw_ops.RandomUniform
+        return context.internal_operation_seed, gen_random_ops.random_uniform, raw
 
     before = state()
     with EagerSeeds():

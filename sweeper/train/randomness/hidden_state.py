@@ -8,8 +8,8 @@ stream cannot be read or set, so a resumed process would draw the first numbers 
 kernel is used twice. The first call of an operation with a pair of seeds gets these seeds, and so the
 usual numbers; call k gets seeds derived from the pair and k. The numbers of calls are captured.
 
-The seeds are replaced where Python passes an operation to TensorFlow, below ``tf.random``,
-``tf.image``, ``tf.nn`` and ``tf.raw_ops``. Operations without a seed are unchanged, because TensorFlow
+The seeds are replaced in the functions of the operations, which ``tf.random``, ``tf.image`` and ``tf.nn`` call,
+and in those of ``tf.raw_ops``. Operations without a seed are unchanged, because TensorFlow
 draws a new seed for each call (`sweeper.train.randomness.generators.TensorFlowRandom`). For operations
 in graphs see `sweeper.train.randomness.tracing`. ``tf.random.set_seed`` restarts all streams, as in
 TensorFlow.
@@ -19,28 +19,24 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from typing import Any, Self
 
 import numpy as np
-from tensorflow.python.eager import context, core
+from tensorflow.python.eager import context
 
 from sweeper.train.codec import Json, Tensors
 from sweeper.train.component import Component
 from sweeper.train.randomness.fresh_entropy import FreshEntropy
 from sweeper.train.randomness.interception import (
     DRAWN_SEED,
-    FAST_PATHS,
-    SLOW_PATHS,
+    RANDOM_FUNCTIONS,
+    RAW_RANDOM_FUNCTIONS,
     Interception,
-    Replaceable,
     Replacements,
-    WithFunction,
 )
-from sweeper.train.randomness.tracing import STATEFUL_RANDOM, GraphGenerators, TracedFunctions
-
-_FallbackError: Any = core._FallbackException
+from sweeper.train.randomness.tracing import GraphGenerators, TracedFunctions
 
 _SEEDS = 1 << 31
 """Upper bound of derived seeds, the same as for users' seeds in TensorFlow."""
@@ -63,10 +59,10 @@ class EagerSeeds(Interception, Component):
 
     def _replaced(self) -> Replacements:
         yield DRAWN_SEED, self._recording_seed()
-        for path in FAST_PATHS:
-            yield path, WithFunction(path.current, "TFE_Py_FastPathExecute", _fast(path))
-        for path in SLOW_PATHS:
-            yield path, WithFunction(path.current, "execute", self._slow(path))
+        for op, each in RANDOM_FUNCTIONS.items():
+            yield each, self.graphs.drawing(op, self._seeded(op, each.current))
+        for op, each in RAW_RANDOM_FUNCTIONS.items():
+            yield each, self._seeded(op, each.current)
         yield from self.graphs.replaced()
 
     def capture(self, tensors: Tensors) -> Json:
@@ -95,29 +91,22 @@ class EagerSeeds(Interception, Component):
 
         return recording
 
-    def _slow(self, path: Replaceable) -> Callable[..., Any]:
-        execute = path.current.execute
+    def _seeded(self, op: str, original: Callable[..., Any]) -> Callable[..., Any]:
+        def seeded(*arguments: Any, seed: Any = 0, seed2: Any = 0, **options: Any) -> Any:
+            if context.executing_eagerly():
+                seed, seed2 = self._seeds(op, int(seed or 0), int(seed2 or 0))
+            return original(*arguments, seed=seed, seed2=seed2, **options)
 
-        def slow_path(op: bytes, outputs: int, *, attrs: Any, **others: Any) -> Any:
-            if (plain := op.decode()) in STATEFUL_RANDOM:
-                attrs = self._with_seeds(plain, attrs)
-            return execute(op, outputs, attrs=attrs, **others)
+        return seeded
 
-        return slow_path
-
-    def _with_seeds(self, op: str, attrs: Sequence[Any]) -> tuple[Any, ...]:
-        """Return the attributes, alternating names and values, with the seeds of this call."""
-        shown = dict(zip(attrs[::2], attrs[1::2], strict=True))
-        seed, seed2 = int(shown["seed"]), int(shown["seed2"])
+    def _seeds(self, op: str, seed: int, seed2: int) -> tuple[int, int]:
         fresh, self._drawn.seed = getattr(self._drawn, "seed", None), None
         if seed2 == fresh or not (seed or seed2):
-            return tuple(attrs)
+            return seed, seed2
         self._restart_after_new_seed()
         calls = self._calls[op, seed, seed2]
         self._calls[op, seed, seed2] = calls + 1
-        if calls:
-            shown["seed"], shown["seed2"] = _derived(seed, seed2, calls)
-        return tuple(each for pair in shown.items() for each in pair)
+        return _derived(seed, seed2, calls) if calls else (seed, seed2)
 
     def _restart_after_new_seed(self) -> None:
         if self._counted_from is not _seed_source():
@@ -133,18 +122,6 @@ def _derived(seed: int, seed2: int, calls: int) -> tuple[int, int]:
 
 def _seed_source() -> Any:
     return getattr(context.context(), "_rng", None)
-
-
-def _fast(path: Replaceable) -> Callable[..., Any]:
-    """Return a fast path that sends random operations to the slow path, where seeds are attributes."""
-    execute = path.current.TFE_Py_FastPathExecute
-
-    def fast_path(ctx: Any, op: str, *arguments: Any) -> Any:
-        if op in STATEFUL_RANDOM:
-            raise _FallbackError
-        return execute(ctx, op, *arguments)
-
-    return fast_path
 
 
 class HiddenState:

@@ -38,38 +38,12 @@ from sweeper.train.codec import Json, Tensors
 from sweeper.train.randomness.interception import (
     CALL,
     DATASET_FUNCTION,
-    GRAPH_OPERATIONS,
+    STATEFUL_RANDOM,
     TRACE,
     Interception,
     Replacements,
 )
 from sweeper.train.randomness.sums import ordered_sums
-
-STATEFUL_RANDOM = frozenset(
-    {
-        "AllCandidateSampler",
-        "FixedUnigramCandidateSampler",
-        "LearnedUnigramCandidateSampler",
-        "LogUniformCandidateSampler",
-        "Multinomial",
-        "ParameterizedTruncatedNormal",
-        "RandomCrop",
-        "RandomGamma",
-        "RandomPoisson",
-        "RandomPoissonV2",
-        "RandomShuffle",
-        "RandomStandardNormal",
-        "RandomUniform",
-        "RandomUniformInt",
-        "SampleDistortedBoundingBox",
-        "SampleDistortedBoundingBoxV2",
-        "ThreadUnsafeUnigramCandidateSampler",
-        "TruncatedNormal",
-        "UniformCandidateSampler",
-    }
-)
-"""Stateful random ops of TensorFlow."""
-
 
 _SYMBOLIC = "scratch_graph"
 """Prefix of the names of graphs in which Keras only computes shapes."""
@@ -102,20 +76,20 @@ def _seed(generator: Any) -> Any:
 
 
 _DRAWN_BY: Mapping[str, Callable[..., Any]] = {
-    "multinomial": _categorical,
-    "random_gamma": _gamma,
-    "random_poisson_v2": _poisson,
-    "random_shuffle": lambda generator, value: tf.random.experimental.stateless_shuffle(
+    "Multinomial": _categorical,
+    "RandomGamma": _gamma,
+    "RandomPoissonV2": _poisson,
+    "RandomShuffle": lambda generator, value: tf.random.experimental.stateless_shuffle(
         value, _seed(generator)
     ),
-    "random_standard_normal": lambda generator, shape, dtype: generator.normal(shape, dtype=dtype),
-    "random_uniform": lambda generator, shape, dtype: generator.uniform(shape, dtype=dtype),
-    "random_uniform_int": _integers,
-    "truncated_normal": lambda generator, shape, dtype: generator.truncated_normal(
+    "RandomStandardNormal": lambda generator, shape, dtype: generator.normal(shape, dtype=dtype),
+    "RandomUniform": lambda generator, shape, dtype: generator.uniform(shape, dtype=dtype),
+    "RandomUniformInt": _integers,
+    "TruncatedNormal": lambda generator, shape, dtype: generator.truncated_normal(
         shape, dtype=dtype
     ),
 }
-"""Replaced functions of ``gen_random_ops``, with the functions that draw instead."""
+"""Functions that draw instead of an op in a graph."""
 
 
 class _Tracing(threading.local):
@@ -137,12 +111,6 @@ class GraphGenerators:
         """Restored states of generators whose functions are not traced yet."""
         self._tracing = _Tracing()
 
-    def replaced(self) -> Replacements:
-        """Yield the replaced operations, and the function that traces a dataset's functions."""
-        for name, operation in GRAPH_OPERATIONS.items():
-            yield operation, self._replacing(operation.current, _DRAWN_BY[name])
-        yield DATASET_FUNCTION, self._marking(DATASET_FUNCTION.current)
-
     @contextmanager
     def tracing(self, function: Any) -> Iterator[None]:
         """Context manager for tracing ``function``, which counts its draws."""
@@ -155,8 +123,9 @@ class GraphGenerators:
             self._tracing.functions.pop()
             self._tracing.draws.pop()
 
-    def _marking(self, make: Callable[..., None]) -> Callable[..., None]:
-        """Wrap ``make``, which traces a dataset's function; no operation is replaced in it."""
+    def replaced(self) -> Replacements:
+        """Yield the function that traces a dataset's functions, in which no operation is replaced."""
+        make = DATASET_FUNCTION.current
 
         def marking(*arguments: Any, **options: Any) -> None:
             self._tracing.datasets += 1
@@ -165,17 +134,20 @@ class GraphGenerators:
             finally:
                 self._tracing.datasets -= 1
 
-        return marking
+        yield DATASET_FUNCTION, marking
 
-    def _replacing(self, original: Any, draw: Callable[..., Any]) -> Callable[..., Any]:
-        def replacing(
+    def drawing(self, op: str, original: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a function that draws from a generator where ``original``, of ``op``, would draw in a graph."""
+        draw = _DRAWN_BY.get(op)
+
+        def drawing(
             *arguments: Any, seed: int = 0, seed2: int = 0, name: Any = None, **options: Any
         ) -> Any:
-            if not (seed or seed2) or not self._may_replace():
+            if draw is None or not (seed or seed2) or not self._may_replace():
                 return original(*arguments, seed=seed, seed2=seed2, name=name, **options)
             return draw(self._generator(seed, seed2), *arguments, **options)
 
-        return replacing
+        return drawing
 
     def _may_replace(self) -> bool:
         tracing = self._tracing
@@ -250,7 +222,6 @@ class TracedFunctions(Interception):
         self._judged: set[bytes] = set()
 
     def on_trace(self, listener: Callable[[Trace], None]) -> None:
-        """Call ``listener`` with every function that is traced from now on."""
         self._listeners.append(listener)
 
     def _replaced(self) -> Replacements:
