@@ -3,10 +3,12 @@
 import exactness_models as models
 import keras
 import pytest
+import tensorflow as tf
 from exactness_models import compiled
 from keras import optimizers
 from trainings import Watcher, plan, train
 
+from sweeper import Data
 from sweeper.checkpoint.reading import load_newest
 
 EPOCHS = 5
@@ -56,6 +58,19 @@ def test_resumed_after_the_last_checkpoint(callbacks, delivered, tmp_path):
     assert whole.measure() == again.measure()
     own = whole.epochs[-1].metrics["val_loss"]
     assert (whole.measure()["val_loss"] == own) == (delivered == EPOCHS - 1)
+
+
+def test_weights_that_the_end_changed_are_measured_on_a_dataset_again():
+    def data():
+        given = models.data()
+        validation = tf.data.Dataset.from_tensor_slices(given.validation).batch(8)
+        return Data(train=given.train, validation=validation)
+
+    planned = plan(
+        model=lambda: compiled(optimizers.SGD(0.05)), data=data, callbacks=halving, epochs=2
+    )
+    ended = train(planned, Watcher())
+    assert ended.measure()["val_loss"] not in (None, ended.epochs[-1].metrics["val_loss"])
 
 
 def test_weights_are_digested_only_where_an_objective_asks_for_it():
