@@ -47,7 +47,6 @@ def slice_of(batch: Any, index: int, replicas: int) -> Any:
 
 
 def samples_in(batch: Any) -> Any:
-    """Return the number of samples of a batch, a scalar."""
     leaf = next(leaf for leaf in tf.nest.flatten(batch) if leaf is not None)
     if isinstance(leaf, tf.RaggedTensor):
         return tf.cast(leaf.nrows(), tf.int64)
@@ -200,7 +199,6 @@ def check_model(model: keras.Model, step: TrainingStep | None = None) -> str | N
 
 
 def describe_strategy(strategy: Any) -> str:
-    """Return the strategy, its number of replicas and its reduction, for the fingerprint."""
     name, replicas = type(strategy).__name__, int(strategy.num_replicas_in_sync)
     if replicas == 1:
         return name

@@ -450,7 +450,6 @@ def go_on(case, directory, stop=None, left_out=None):
 def trained(case, watcher, directory, left_out=None):
     assert Path.cwd().name == "files", "in `in_files_of`: what callbacks write is compared"
     keras.backend.clear_session(free_memory=False)
-    keras.config.set_epsilon(1e-7)  # as a process of its own has it
     kind, which = watcher.where or ("", None)
     planned = case.plan(which if kind == "end" else None)
     loaded = load_newest([directory], pytest.fail)
@@ -685,9 +684,7 @@ COMPONENTS = [
     "metrics",
     "reachable",
     "user_state",
-    "tracked",
     "global_seed_generator",
-    "keras_settings",
     "python_random",
     "numpy_random",
     "tensorflow_random",

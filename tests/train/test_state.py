@@ -1,6 +1,7 @@
 """What is found on a model, in which order, and what a restore says of what does not fit."""
 
 import json
+import re
 import threading
 from dataclasses import dataclass, replace
 
@@ -80,7 +81,7 @@ def test_metrics_and_generators_that_no_list_of_keras_has_are_found():
     model = Holds()
     model.compile("sgd", "mse")
     paths = [found.path.partition(":")[0] for found in Reach(model).now.loose]
-    assert [path for path in paths if path != "model._loss_tracker"] == [
+    assert [path for path in paths if path != "model.loss_tracker"] == [
         "model.hidden['inside'].seeds[0]",
         "model.generator",
         "model.counter",
@@ -165,8 +166,11 @@ def test_what_is_tracked_comes_back_by_name(tmp_path):
     del renamed["step"]
     with pytest.raises(RestoreError) as raised:
         train(light(tracked=lambda: renamed), Watcher(), load_newest([tmp_path], pytest.fail))
-    assert "the tracked object 'other' is not in it" in str(raised.value)
-    assert "it has an unexpected tracked object 'step'" in str(raised.value)
+    was, now = re.search(
+        "the checkpoint has (.*), and the study makes (.*)", str(raised.value)
+    ).groups()
+    assert "tracked object 'step'" in was
+    assert "tracked object 'other'" in now
 
 
 def test_a_trial_tracks_an_object_under_a_name_of_its_own(tmp_path):

@@ -116,7 +116,6 @@ def is_output(value: object) -> bool:
 
 
 def is_of_tqdm(cls: type) -> bool:
-    """Return whether ``cls`` is a class of progress bars of tqdm."""
     return module_of(cls).partition(".")[0] == "tqdm" and hasattr(cls, "set_postfix")
 
 

@@ -113,7 +113,6 @@ class Roots:
         return frozenset(map(id, (*self.exempt, *self.output)))
 
     def ids_of_output(self) -> frozenset[int]:
-        """Return the ids of the objects that only write."""
         return frozenset(map(id, self.output))
 
     def keeping_own_state(self) -> list[keras.callbacks.Callback]:
@@ -139,7 +138,6 @@ class Roots:
         return found
 
     def by_use(self) -> dict[str, list[tuple[ObjectPath, Any]]]:
-        """Return the roots of the data, by use."""
         found: dict[str, list[tuple[ObjectPath, Any]]] = {"train": [], "validation": []}
         for use, given in self.data.items():
             found[use].append((ObjectPath(f"Data({use}=…)"), given))
@@ -463,7 +461,6 @@ class Walk:
 
     @property
     def holders(self) -> list[Holder]:
-        """Return all holders, in the order of the walk."""
         found = [node.holder for node in self.nodes.values() if node.holder is not None]
         return [*found, *self.modules.values()]
 
@@ -548,7 +545,6 @@ class Watch:
         self._walk.begin()
 
     def changed(self) -> list[str]:
-        """Return the paths of changed objects."""
         return [holder.path for holder in self._walk.holders if holder.changed()]
 
 

@@ -49,7 +49,6 @@ class Match:
 
     @property
     def name(self) -> str:
-        """Return the variable's name for reports."""
         return str(getattr(self.variable, "path", None) or self.variable.name)
 
 
@@ -78,7 +77,6 @@ class WarmValues:
     pairs: tuple[tuple[Any, Array], ...] = field(repr=False)
 
     def assign(self) -> None:
-        """Copy the values into the variables."""
         for variable, value in self.pairs:
             variable.assign(value)
 
