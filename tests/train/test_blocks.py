@@ -370,7 +370,7 @@ def test_control_seeds_that_are_not_put_back_are_noticed(tmp_path, monkeypatch):
                 made, SourceOptions("validation", pytest.fail), limit=20
             )
             if not rewound:
-                source._rewinding = None
+                source._seeds.begin = lambda _: None
             reader = Reader(source, 20, continues=False)
             for epoch in range(2):
                 batches = [reader.next(epoch, step) for step in range(20)]

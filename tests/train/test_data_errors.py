@@ -242,7 +242,6 @@ def test_parts_of_one_shuffle_for_training_and_validation_are_told_of():
     [
         lambda: split(numbers().shuffle(8), validation_steps=1),
         lambda: split(numbers().shuffle(8), steps_per_epoch=2),
-        lambda: split(numbers().shuffle(8).cache()),
     ],
 )
 def test_parts_of_one_shuffle_whose_order_cannot_be_saved_are_refused(data):

@@ -79,7 +79,7 @@ def test_datasets_and_graphs_keep_their_seeds():
     tf.random.set_seed(5)
     with EagerSeeds() as seeds:
         assert order() == order() == usual[0]
-        assert seeds.capture({}) == {"operations": [], "graphs": []}
+        assert seeds.capture({}) == {"calls": [], "graphs": []}
 
 
 def test_afterwards_tensorflow_is_as_it_was():

@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from trainings import Watcher, equal, one_layer, plan, train, unvalidated
+from trainings import equal
 
 from sweeper.errors import UncapturableError
 from sweeper.train.randomness.hidden_state import HiddenState
@@ -97,15 +97,3 @@ def test_on_several_replicas_they_are_refused_as_before():
         function = tf.function(KERNELS["normal"])
         with pytest.raises(UncapturableError, match="RandomStandardNormal"):
             function()
-
-
-def test_a_checkpoint_without_generators_is_gone_on_with(tmp_path):
-    """Those that an earlier version wrote have none."""
-    watcher = Watcher(tmp_path, stop_at=5)
-    train(plan(model=one_layer, data=unvalidated), watcher)
-    assert watcher.last is not None
-    saved = dict(watcher.last.state["eager_operations"])
-    assert saved.pop("graphs") == []
-    with HiddenState(np.random.SeedSequence(1)) as hidden:
-        hidden.eager_seeds.restore(saved, {})
-        assert hidden.eager_seeds.mismatches(saved, {}) == []

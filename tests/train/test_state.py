@@ -19,8 +19,7 @@ from sweeper.train.codec import NotPlainError, decode, encode, put_array, take_a
 from sweeper.train.loop.loop import TrainingLoop
 from sweeper.train.state.callbacks import check_trackable
 from sweeper.train.state.variables import Reach
-from sweeper.train.userstate.holders import SetItems
-from sweeper.train.userstate.refused import Kind, Uncaptured, kind_of
+from sweeper.train.userstate.refused import SET, Kind, Uncaptured, kind_of
 
 
 def light(**options):
@@ -290,7 +289,7 @@ def test_a_set_without_an_order_comes_back(members):
 
 def test_a_set_that_grew_and_shrank_has_changed():
     members = {1, 2}
-    holder = SetItems(members, "it")
+    holder = Uncaptured(members, "it", SET)
     holder.begin()
     members.update(range(100))
     members.difference_update(range(3, 100))

@@ -67,19 +67,13 @@ class EagerSeeds(Interception, Component):
 
     def capture(self, tensors: Tensors) -> Json:
         self._restart_after_new_seed()
-        ops = sorted({op for op, _, _ in self._calls})
-        if ops:
-            rows = [(ops.index(op), *seeds, n) for (op, *seeds), n in self._calls.items()]
-            tensors[f"{self.name}/calls"] = np.array(rows, np.int64)
-        return {"operations": ops, "graphs": self.graphs.capture(f"{self.name}/graphs", tensors)}
+        calls = [[*call, count] for call, count in self._calls.items()]
+        return {"calls": calls, "graphs": self.graphs.capture(f"{self.name}/graphs", tensors)}
 
     def restore(self, saved: Json, tensors: Mapping[str, Any]) -> None:
         self._counted_from = _seed_source()
-        self._calls.clear()
-        if saved["operations"]:
-            for op, seed, seed2, calls in np.asarray(tensors[f"{self.name}/calls"]).tolist():
-                self._calls[saved["operations"][op], seed, seed2] = calls
-        self.graphs.restore(saved.get("graphs", []), tensors.get(f"{self.name}/graphs"))
+        self._calls = Counter({(op, *seeds): count for op, *seeds, count in saved["calls"]})
+        self.graphs.restore(saved["graphs"], tensors.get(f"{self.name}/graphs"))
 
     def _recording_seed(self) -> Callable[[], int]:
         original = DRAWN_SEED.current

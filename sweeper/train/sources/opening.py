@@ -67,7 +67,7 @@ def open_sources(
     if validation is None:
         return source, None
     test = _open_validation(data, validation, notice)
-    _share_shuffles(source, test, data, notice)
+    _check_shared(source, test, data, notice)
     return source, test
 
 
@@ -145,10 +145,10 @@ def _open(
     raise DataError(msg)
 
 
-def _share_shuffles(
+def _check_shared(
     train: DataSource, test: DataSource, data: Data, notice: Callable[[str], None]
 ) -> None:
-    """Have parts of one dataset that is reshuffled every epoch draw its seeds in one order, or refuse them."""
+    """Tell of parts of one dataset that is reshuffled every epoch; refuse them if a pass is not read to its end."""
     if not isinstance(train, TfDataSource) or not isinstance(test, TfDataSource):
         return
     shared = [node for key, node in train.reshuffling.items() if key in test.reshuffling]
@@ -164,8 +164,7 @@ def _share_shuffles(
         f"split it before {' and '.join(sorted(calls))}, or give each of these "
         "reshuffle_each_iteration=False"
     )
-    limited = data.steps_per_epoch is not None or data.validation_steps is not None
-    if limited or not train.share(test):
+    if data.steps_per_epoch is not None or data.validation_steps is not None:
         msg = f"{found}, and a resumed trial could not split them as before; {advice}"
         raise DataError(msg)
     notice(f"{found}, and the validation measures samples that were trained on; {advice}")

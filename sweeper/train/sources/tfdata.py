@@ -5,14 +5,11 @@ seeds of a shuffle that is exhausted; and the result contains all shuffle buffer
 serialized, and the position is the number of the pass. Behaviour of TensorFlow 2.21, as measured, and
 the consequences:
 
-- A reshuffling ``shuffle`` draws a new seed from a generator in the dataset for each iterator. So the
-  order of pass p depends on the number of earlier iterators. A new process creates and drops p
-  iterators first, so the order is a function of the dataset's seed and p. A dataset before another
-  shuffle gets its iterator when the pass is first read, so iterators of it are dropped separately.
-- If iterators are created during a pass (a shuffle before a finite ``repeat``, in a ``concatenate``,
-  before a ``cache``), the number of drawn seeds depends on how far TensorFlow has read. So before each pass the
-  seeds are reset to their state at the beginning of the previous pass, and each pass draws one seed of
-  every node. A cache always gets the order of the first pass.
+- A reshuffling ``shuffle`` draws a new seed from a generator in the dataset for each iterator. Where iterators
+  are created during a pass (a shuffle before another, before a ``repeat`` or a ``cache``, in a
+  ``concatenate``), the number of drawn seeds depends on how far TensorFlow has read. And the user's code may
+  iterate over the dataset, too. So the seeds are set before each pass, by the state of an iterator of the
+  shuffle alone, and the order is a function of the dataset's seed and the number of the pass.
 - The order of an ``interleave`` without ``cycle_length`` depends on the number of processors.
 
 A random op in a function restarts with each iterator and draws in order, because TensorFlow's determinism
@@ -20,12 +17,13 @@ runs stateful functions one by one. Variables that functions write, and the stat
 restored to their values at the opening of the pass.
 
 Datasets are nodes of a graph in Python, and their functions are graphs of ops. The names of the nodes'
-classes are those of TensorFlow 2.21; an unknown class may create its inputs' iterators at any time.
+classes are those of TensorFlow 2.21.
 """
 
 from __future__ import annotations
 
 import os
+import weakref
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
@@ -43,33 +41,6 @@ from sweeper.train.sources.batches import BatchSpec, weigh_classes_of
 
 SEEDED = frozenset({"_RandomDataset", "_ShuffleDataset"})
 """Datasets that may draw a new seed for every iterator."""
-
-_ONCE = frozenset(
-    {
-        "_BatchDataset",
-        "_FilterDataset",
-        "_FlatMapDataset",
-        "_IgnoreErrorsDataset",
-        "_InterleaveDataset",
-        "_MapDataset",
-        "_OptionsDataset",
-        "_PaddedBatchDataset",
-        "_ParallelBatchDataset",
-        "_ParallelInterleaveDataset",
-        "_ParallelMapDataset",
-        "_PrefetchDataset",
-        "_RandomDataset",
-        "_ScanDataset",
-        "_ShardDataset",
-        "_ShuffleDataset",
-        "_SkipDataset",
-        "_TakeDataset",
-        "_TakeWhileDataset",
-        "_UnbatchDataset",
-        "_ZipDataset",
-    }
-)
-"""Datasets whose iterator creates its inputs' iterators when it is created."""
 
 _INTERLEAVES = frozenset({"_InterleaveDataset", "_ParallelInterleaveDataset"})
 _AUTOTUNE = -1
@@ -93,23 +64,6 @@ def draws_new_seeds(node: Any) -> bool:
     return kind == "_RandomDataset" or (
         kind == "_ShuffleDataset" and bool(node._reshuffle_each_iteration)
     )
-
-
-def made_within(dataset: Any, reshuffling: set[int]) -> bool:
-    """Return whether an iterator of a reshuffling node may be created during a pass."""
-    if type(dataset).__name__ in _ONCE:
-        return any(made_within(part, reshuffling) for part in dataset._inputs())
-    return any(id(node) in reshuffling for node in nodes(dataset))
-
-
-def made_when_read(dataset: Any) -> Iterator[Any]:
-    """Yield the inputs whose iterator a shuffle creates at its first read, if this draws seeds."""
-    for part in dataset._inputs():
-        if type(dataset).__name__ == "_ShuffleDataset" and any(
-            type(node).__name__ in SEEDED for node in nodes(part)
-        ):
-            yield part
-        yield from made_when_read(part)
 
 
 def cached(dataset: Any) -> set[int]:
@@ -186,29 +140,46 @@ _HARMLESS = frozenset(
 )
 _INFINITE = -1
 
+_initial_states: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
+"""The state of the seeds of each node when it was first read."""
 
-class Rewinding:
-    """Control of the seeds of reshuffling nodes at the beginning of each pass.
 
-    Each pass draws one seed of a node. A node before a cache always gets the same, so the cache has the same order
-    whenever it is filled.
+def _state_of(node: Any, iterator: Any = None) -> Any:
+    """Return the state of the seeds of ``node`` after one more draw, or after that of ``iterator``."""
+    resource = (iter(node) if iterator is None else iterator)._iterator_resource
+    return gen_dataset_ops.serialize_iterator(resource, external_state_policy=_IGNORE_STATE)
+
+
+class PassSeeds:
+    """Seeds of a dataset's reshuffling nodes, which are set at the beginning of each pass.
+
+    Each pass draws one seed of a node, whatever the pass before drew. A node before a cache always gets the same, so
+    the cache has the same order whenever it is filled.
     """
 
-    def __init__(self, reshuffling: Mapping[int, Any], cached: Collection[int]) -> None:
-        self._parts = reshuffling
+    def __init__(self, reshuffling: Iterable[Any], cached: Collection[int]) -> None:
         self._cached = cached
-        self._states: dict[int, Any] = {}
+        self._first = {
+            node: _initial_states.setdefault(node, _state_of(node)) for node in reshuffling
+        }
+        self._states = dict(self._first)
+        self._pass = 0
 
-    def begin_pass(self) -> None:
-        """Set the seeds for the next pass, however far the last one was read."""
-        for key, state in self._states.items():
-            iterator = iter(self._parts[key])._iterator_resource
-            gen_dataset_ops.deserialize_iterator(iterator, state)
-        for key, part in self._parts.items():
-            if key not in self._states or key not in self._cached:
-                self._states[key] = gen_dataset_ops.serialize_iterator(
-                    iter(part)._iterator_resource, external_state_policy=_IGNORE_STATE
-                )
+    def begin(self, pass_: int) -> None:
+        """Set the seeds for ``pass_``, however far the last one was read."""
+        if pass_ < self._pass:
+            self._states, self._pass = dict(self._first), 0
+        drawn = pass_ - self._pass
+        self._pass = pass_
+        for node, state in self._states.items():
+            iterator = iter(node)
+            gen_dataset_ops.deserialize_iterator(iterator._iterator_resource, state)
+            if id(node) in self._cached:
+                continue
+            for _ in range(drawn):
+                iterator = iter(node)
+            if drawn:
+                self._states[node] = _state_of(node, iterator)
 
 
 class TfDataSource(DataSource):
@@ -234,9 +205,7 @@ class TfDataSource(DataSource):
         stateful = self._stateful_ops(parts)
         self.is_read_again = self.reads_ahead = bool(stateful)
         limited = limit is not None and not 0 <= self._cardinality <= limit
-        one_pass = self.endless and not limited
-        rewound = not one_pass and made_within(dataset, set(self.reshuffling))
-        self._rewinding = Rewinding(self.reshuffling, cached(dataset)) if rewound else None
+        self._seeds = PassSeeds(self.reshuffling.values(), cached(dataset))
         if self.written and (limited or not cached(dataset).isdisjoint(writing)):
             msg = (
                 f"Data({self.name}=…): a function of this dataset writes a variable (for example of a "
@@ -254,11 +223,6 @@ class TfDataSource(DataSource):
                 f"once as there are processors ({self._processors} here), so its order depends on "
                 "that number, and a trial resumes only with the same number; give cycle_length=…"
             )
-        self._made = 0
-        self._made_late = list(made_when_read(dataset))
-        self._open: Any = None
-        self._shared: tuple[TfDataSource, ...] = (self,)
-        """The sources that draw seeds in turns, because they contain the same shuffles."""
 
     def _notice_reading(self, stateful: Iterable[str], *, limited: bool) -> None:
         if any("PyFunc" in op for op in stateful):
@@ -273,18 +237,6 @@ class TfDataSource(DataSource):
                 "pass by itself"
             )
 
-    def share(self, other: TfDataSource) -> bool:
-        """Draw the seeds of shuffles that both contain in turns, this source first; return whether it can.
-
-        It can if each pass of both is read to its end before the other's next one begins. An epoch without
-        validation draws for one, too.
-        """
-        sources = (self, other)
-        if any(each.endless or each.is_read_again or each._rewinding for each in sources):
-            return False
-        self._shared = other._shared = sources
-        return True
-
     @property
     def steps(self) -> int | None:
         return None if self._cardinality < 0 else self._cardinality
@@ -298,11 +250,11 @@ class TfDataSource(DataSource):
         return BatchSpec(self._dataset.element_spec, self.name)
 
     def open(self, pass_: int, step: int) -> Iterator[Any]:
-        """Return the batches of ``pass_`` from ``step`` on; a reshuffling dataset needs ascending passes."""
-        self._open = self._iterator_of(pass_)
-        self.drop(self._open, step, "the dataset")
-        opened: Iterator[Any] = self._open
-        return opened
+        """Return the batches of ``pass_`` from ``step`` on, which has the earlier ones read again."""
+        self._seeds.begin(pass_)
+        batches = iter(self._dataset)
+        self.drop(batches, step, "the dataset")
+        return batches  # type: ignore[no-any-return]
 
     def capture(self, name: str, tensors: Tensors) -> Json:
         del name, tensors
@@ -310,7 +262,6 @@ class TfDataSource(DataSource):
 
     def restore(self, name: str, saved: Json, tensors: Mapping[str, Any]) -> None:
         del name, tensors
-        self._open = None
         was = saved.get("processors", self._processors)
         if was != self._processors:
             msg = (
@@ -320,39 +271,6 @@ class TfDataSource(DataSource):
                 "processors, or begin a new study with cycle_length=…"
             )
             raise RestoreError(msg)
-
-    def _iterator_of(self, pass_: int) -> Any:
-        """Return a new iterator of ``pass_``, after creating those of all earlier passes."""
-        if not self.reshuffling:
-            return iter(self._dataset)
-        if self._made > pass_:
-            msg = (
-                f"Data({self.name}=…): pass {pass_} of a reshuffling dataset was requested after "
-                f"pass {self._made - 1}; passes must be requested in ascending order"
-            )
-            raise DataError(msg)
-        # Its threads would draw seeds ahead of the training.
-        self._open = None
-        for number in range(pass_ + 1):
-            for source in self._shared:
-                if source is self and number == pass_:
-                    break
-                if source._made == number:
-                    source._pass_over()
-        self._made += 1
-        if self._rewinding is not None:
-            self._rewinding.begin_pass()
-        return iter(self._dataset)
-
-    def _pass_over(self) -> None:
-        """Draw a pass's seeds without reading it, if possible."""
-        self._made += 1
-        if self._rewinding is not None:
-            self._rewinding.begin_pass()
-            return
-        iter(self._dataset)
-        for part in self._made_late:
-            iter(part)
 
     def _check_batched(self, dataset: Any) -> None:
         for spec in tf.nest.flatten(dataset.element_spec):

@@ -74,8 +74,6 @@ class UserEncoder(Encoder):
         if holder.shape == KEYED:
             return {"items": self._pairs(list(zip(keys, values, strict=True)), path)}
         if holder.shape != NAMED:
-            if isinstance(holder.obj, set):
-                self._refuse_set(holder.obj, path)
             return self._ordered(values, path)
         began = dict(zip(holder.keys, holder.values, strict=True))
         written = {

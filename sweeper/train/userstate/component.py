@@ -50,7 +50,6 @@ from sweeper.train.userstate.holders import (
     Cache,
     Holder,
     MappingVariables,
-    SetItems,
     Structure,
     Value,
     Variable,
@@ -457,7 +456,9 @@ class LeftOut:
 
     def _of(self, holder: Holder) -> Iterator[tuple[str, str]]:
         path = holder.path
-        if isinstance(holder, Value):
+        if isinstance(holder.obj, set):
+            yield path, self._text(sorted(map(self._leaf, set.__iter__(holder.obj))))
+        elif isinstance(holder, Value):
             tensors: Tensors = {}
             try:
                 yield path, self._text(holder.capture(tensors, path), tensors)
@@ -466,9 +467,7 @@ class LeftOut:
                 return
         elif isinstance(holder, Structure):
             keys, values = holder.read()
-            if isinstance(holder, SetItems):
-                yield path, self._text(sorted(map(self._leaf, values)))
-            elif holder.shape == NAMED:
+            if holder.shape == NAMED:
                 for name, value in zip(keys, values, strict=True):
                     yield from self._part(path_in(holder, name), value)
             elif holder.shape == KEYED and all(type(key) is str for key in keys):

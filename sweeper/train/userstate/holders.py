@@ -26,7 +26,6 @@ from sweeper.train.codec import (
     Json,
     NotPlainError,
     Tensors,
-    UnplaceableError,
     assign_replicas,
     base_of,
     decode,
@@ -198,31 +197,6 @@ class DictItems(Structure):
         kind.clear(self.obj)
         for key, value in zip(keys, values, strict=True):
             kind.__setitem__(self.obj, key, value)
-
-
-class SetItems(Structure):
-    """The members of a set, in its order of iteration, and the size of its hash table."""
-
-    __slots__ = ("size",)
-
-    def begin(self) -> None:
-        super().begin()
-        self.size = set.__sizeof__(self.obj)
-
-    def changed(self) -> bool:
-        return set.__sizeof__(self.obj) != self.size or super().changed()
-
-    def read(self) -> Contents:
-        return [], list(set.__iter__(self.obj))
-
-    def write(self, keys: Sequence[Any], values: Sequence[Any]) -> None:
-        """Empty the set; only an empty one is captured."""
-        del keys, values
-        set.clear(self.obj)
-
-    def reset(self) -> None:
-        msg = "a set, whose order of iteration cannot be restored"
-        raise UnplaceableError(msg)
 
 
 class Cell(Named):

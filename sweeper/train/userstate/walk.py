@@ -64,11 +64,11 @@ from sweeper.train.userstate.holders import (
     Holder,
     ListItems,
     MappingVariables,
-    SetItems,
     Variable,
 )
 from sweeper.train.userstate.refused import (
     BUFFER,
+    SET,
     Kind,
     Uncaptured,
     hides_state,
@@ -380,7 +380,7 @@ def _function(obj: Any, path: ObjectPath) -> Treatment:
     return Treatment(None, edges if wrapped is None else (*edges, Edge(path, wrapped)))
 
 
-def _container(sort: Sort, kind: type, exact: tuple[type, ...]) -> Treat:
+def _container(sort: Sort, kind: Callable[[Any, str], Holder], exact: tuple[type, ...]) -> Treat:
     """Return the treatment of containers; one of a user's class has attributes and code besides its items."""
 
     def treat(obj: Any, path: ObjectPath) -> Treatment:
@@ -429,7 +429,7 @@ _BY_SORT: dict[Sort, Treat] = {
     Sort.PARTIAL: _with_edges(Sort.PARTIAL),
     Sort.RANDOM: _generator,
     Sort.SEEDS: _with_edges(Sort.SEEDS),
-    Sort.SET: _container(Sort.SET, SetItems, (set,)),
+    Sort.SET: _container(Sort.SET, lambda obj, path: Uncaptured(obj, path, SET), (set,)),
     Sort.TFDATA: _with_edges(Sort.TFDATA),
     Sort.VARIABLE: lambda obj, path: Treatment(Variable(obj, path.text)),
     Sort.WEAK: _with_edges(Sort.WEAK),
@@ -475,9 +475,6 @@ class Walk:
 
         def look(edge: Edge, _: int) -> Iterable[Edge] | None:
             key = id(edge.obj)
-            if len(self.nodes) >= MOST:
-                self.cut = True
-                return None
             seen.add(key)
             if key in self._exempt:
                 self._add(edge, None)
@@ -494,7 +491,7 @@ class Walk:
                     used.add((id(holder), variable.name))
             return self._inside(treatment)
 
-        walk([Edge(where, obj) for where, obj in roots], look)
+        self.cut |= walk([Edge(where, obj) for where, obj in roots], look, most=MOST)
         return seen
 
     def begin(self) -> None:
