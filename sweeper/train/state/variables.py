@@ -343,8 +343,8 @@ class FixedParts(Component):
         msg = (
             f"{name} was replaced during training: it was {_shown(was)}, and is "
             f"{'another' if _shown(was) == _shown(now) else _shown(now)} now. The traced step "
-            "still uses the first, and a resumed trial would use the factory's; set it "
-            f"once, in the factory, and change values instead; {_TWO_PHASES}"
+            "still uses the first, and a resumed trial would use the factory's; compile the model and make "
+            f"settings once, in the factory, and change values instead; {_TWO_PHASES}"
         )
         raise UncapturableError(msg)
 
