@@ -8,7 +8,7 @@ from tensorflow.python.eager import context
 from tensorflow.python.framework import op_def_registry
 from tensorflow.python.ops import gen_random_ops
 
-from sweeper.train.randomness.hidden_state import EagerSeeds
+from sweeper.train.randomness.hidden_state import RandomOperations
 from sweeper.train.randomness.interception import STATEFUL_RANDOM
 
 DRAWS = {
@@ -49,7 +49,7 @@ def in_order(values):
 def test_every_draw_changes_what_is_added(what):
     """Or no training would tell that it went on elsewhere."""
     tf.random.set_seed(5)
-    with EagerSeeds():
+    with RandomOperations():
         found = {float(in_order(DRAWS[what]())) for _ in range(20)}
     assert len(found) > 1
 
@@ -58,7 +58,7 @@ def test_the_first_call_gives_what_it_always_gives_and_every_other_something_new
     tf.random.set_seed(5)
     usual = [float(tf.random.normal((), seed=1)), float(tf.random.uniform((), seed=1))]
     tf.random.set_seed(5)
-    with EagerSeeds():
+    with RandomOperations():
         assert [float(tf.random.normal((), seed=1)), float(tf.random.uniform((), seed=1))] == usual
         more = {float(tf.random.normal((), seed=1)) for _ in range(50)}
         assert len(more - set(usual)) == 50
@@ -77,9 +77,9 @@ def test_datasets_and_graphs_keep_their_seeds():
     tf.random.set_seed(5)
     usual = order(), float(drawn())
     tf.random.set_seed(5)
-    with EagerSeeds() as seeds:
+    with RandomOperations() as seeds:
         assert order() == order() == usual[0]
-        assert seeds.capture({}) == {"calls": [], "graphs": []}
+        assert seeds.capture({}) == {"calls": [], "graphs": {"!": "dict", "v": []}}
 
 
 def test_afterwards_tensorflow_is_as_it_was():
@@ -88,7 +88,7 @@ def test_afterwards_tensorflow_is_as_it_was():
         return context.internal_operation_seed, gen_random_ops.random_uniform, raw
 
     before = state()
-    with EagerSeeds():
+    with RandomOperations():
         assert not any(one is other for one, other in zip(before, state(), strict=True))
     assert all(one is other for one, other in zip(before, state(), strict=True))
 

@@ -58,7 +58,7 @@ def test_a_graph_draws_the_numbers_of_tensorflows_kernel(kind):
     usual = drawn()
     with HiddenState(np.random.SeedSequence(1)) as hidden:
         assert equal(drawn(), usual)
-        assert len(hidden.eager_seeds.graphs) == 1
+        assert len(hidden.operations.generators) == 1
     assert not equal(usual[:1], usual[1:2])
 
 
@@ -66,12 +66,12 @@ def test_a_function_that_is_traced_again_goes_on_with_its_generators():
     def sums(sizes, state=None):
         with HiddenState(np.random.SeedSequence(1)) as hidden:
             if state is not None:
-                hidden.eager_seeds.restore(*state)
+                hidden.operations.restore(*state)
             tf.random.set_seed(3)
             draw = tf.function(lambda x: tf.reduce_sum(tf.random.normal(tf.shape(x))))
             found = [float(draw(tf.ones(size))) for size in sizes]
             tensors = {}
-            return found, (hidden.eager_seeds.capture(tensors), tensors)
+            return found, (hidden.operations.capture(tensors), tensors)
 
     whole, _ = sums([3, 5, 3, 5])
     before, state = sums([3, 5])
@@ -88,7 +88,7 @@ def test_what_only_works_out_shapes_and_datasets_are_left_alone():
         keras.Model(inputs, Noise(("normal",))(inputs))
         data = tf.data.Dataset.range(2).map(lambda _: tf.random.uniform((), seed=1))
         assert len(list(data)) == 2
-        assert len(hidden.eager_seeds.graphs) == 0
+        assert len(hidden.operations.generators) == 0
 
 
 def test_on_several_replicas_they_are_refused_as_before():

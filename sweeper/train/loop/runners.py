@@ -221,7 +221,9 @@ class IndexRunner(Runner):
         logs: Logs = {}
         if begin >= end:
             return logs
-        order = self._order_of(pass_)
+        if self._order is None or self._order[0] != pass_:
+            self._order = (pass_, tf.constant(self.source.order(pass_), tf.int64))
+        order = self._order[1]
         if not self.one.eager:
             return self._block(  # type: ignore[no-any-return]
                 order, tf.constant(begin, tf.int64), tf.constant(end, tf.int64)
@@ -230,11 +232,6 @@ class IndexRunner(Runner):
         for step in range(begin, end):
             logs = self.one(order[step * size : (step + 1) * size])
         return logs
-
-    def _order_of(self, pass_: int) -> Any:
-        if self._order is None or self._order[0] != pass_:
-            self._order = (pass_, tf.constant(self.source.order(pass_), tf.int64))
-        return self._order[1]
 
 
 class BatchRunner(Runner):

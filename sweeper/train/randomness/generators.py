@@ -93,7 +93,7 @@ class GlobalSeedGenerator(Component):
             if generator is None or generator is self._traced:
                 generator = keras.random.SeedGenerator(0)
             assign_replicas(generator.state, f"{self.name}/state", tensors)
-        set_global_seed_generator(generator)
+        global_state.set_global_attribute(_GLOBAL_SEED_GENERATOR, generator)
         global_state.set_global_attribute(_LAST_SEED, saved["seed"])
 
 
@@ -184,8 +184,3 @@ _LAST_SEED = "global_random_seed"
 def global_seed_generator() -> Any:
     """Return Keras's global seed generator of this thread; None if it was not used yet."""
     return global_state.get_global_attribute(_GLOBAL_SEED_GENERATOR)
-
-
-def set_global_seed_generator(generator: Any) -> None:
-    """Set Keras's global seed generator of this thread; None for one that Keras creates when needed."""
-    global_state.set_global_attribute(_GLOBAL_SEED_GENERATOR, generator)

@@ -72,11 +72,6 @@ def cached(dataset: Any) -> set[int]:
     return {id(part) for cache in caches for part in nodes(cache)}
 
 
-def sized_by_processors(node: Any) -> bool:
-    """Return whether ``node`` interleaves as many inputs as the machine has processors."""
-    return type(node).__name__ in _INTERLEAVES and int(node._cycle_length) == _AUTOTUNE
-
-
 def ops(graph: Any) -> Iterator[Any]:
     yield from graph.node
     for function in graph.library.function:
@@ -216,7 +211,9 @@ class TfDataSource(DataSource):
             )
             raise UncapturableError(msg)
         self._notice_reading(stateful, limited=limited)
-        self._processors = _processors() if any(map(sized_by_processors, parts)) else None
+        interleaves = (node for node in parts if type(node).__name__ in _INTERLEAVES)
+        sized = any(int(node._cycle_length) == _AUTOTUNE for node in interleaves)
+        self._processors = _processors() if sized else None
         if self._processors is not None:
             self.notice(
                 f"Data({self.name}=…): an interleave(…) without cycle_length reads as many inputs at "

@@ -425,7 +425,8 @@ class LeftOut:
     """Attributes of callbacks with their own ``get_state``, which the ``walk`` from ``roots`` does not enter."""
 
     def __init__(self, walk: Walk, roots: Roots, covered: Callable[[], frozenset[int]]) -> None:
-        own = [walk.nodes.get(id(callback)) for callback in roots.keeping_own_state()]
+        keeping = roots.ids_exempt() - roots.ids_of_output()
+        own = [walk.nodes.get(id(each)) for each in roots.callbacks if id(each) in keeping]
         self._own = [node for node in own if node is not None]
         self._others, self._roots, self._covered = walk, roots, covered
         self._began = self._fingerprints()

@@ -115,11 +115,6 @@ class Roots:
     def ids_of_output(self) -> frozenset[int]:
         return frozenset(map(id, self.output))
 
-    def keeping_own_state(self) -> list[keras.callbacks.Callback]:
-        """Return the callbacks with their own methods for their state."""
-        exempt = {id(obj) for obj in self.exempt}
-        return [c for c in self.callbacks if id(c) in exempt and id(c) not in self.ids_of_output()]
-
     def given(self) -> list[tuple[ObjectPath, Any]]:
         """Return all roots, without data that are read ahead of the training."""
         counts = Counter(type(callback).__qualname__ for callback in self.callbacks)
@@ -249,10 +244,6 @@ def _object(obj: Any, path: ObjectPath) -> Treatment:
     ignored = frozenset(name for name in fields_of(obj) if name.startswith(prefixes))
     edges = (e for e in edges_of(obj, Sort.OBJECT, path) if e.name not in ignored)
     return Treatment(Attributes(obj, path.text, ignored), (*edges, *users_classes(type(obj))))
-
-
-def _own_attributes(owner: Any, path: ObjectPath) -> Treatment:
-    return Treatment(Attributes(owner, path.text), _walked_through(owner, path).edges)
 
 
 def _walked_through(obj: Any, path: ObjectPath) -> Treatment:
@@ -408,7 +399,12 @@ def _with_edges(sort: Sort, kind: Callable[[Any, str], Holder] | None = None) ->
 
 
 _BY_CLASS: tuple[tuple[Any, Treat], ...] = (
-    (OwnAttributes, lambda obj, path: _own_attributes(obj.owner, path)),
+    (
+        OwnAttributes,
+        lambda obj, path: _walked_through(obj.owner, path)._replace(
+            holder=Attributes(obj.owner, path.text)
+        ),
+    ),
     (_GENERATOR_STATE, _dataset_generator),
     (type(os.environ), lambda obj, path: Treatment(MappingVariables(obj, path.text, whole=True))),
     (tf.types.experimental.GenericFunction, _tf_function),
