@@ -152,19 +152,17 @@ def _check_replica(model: keras.Model, replicas: int) -> None:
         raise FactoryError(msg)
 
 
-_ELSEWHERE = (
-    tf.distribute.MultiWorkerMirroredStrategy,
-    tf.distribute.ParameterServerStrategy,
-    tf.distribute.TPUStrategy,
-    tf.distribute.experimental.CentralStorageStrategy,
+_HERE = (
+    tf.distribute.MirroredStrategy,
+    tf.distribute.OneDeviceStrategy,
+    type(tf.distribute.get_strategy()),
 )
+"""Strategies whose replicas are synchronous and in this process."""
 
 
 def check_strategy(strategy: Any) -> None:
     """Refuse a strategy unless its replicas are synchronous and in this process."""
-    mirrored = isinstance(strategy, tf.distribute.MirroredStrategy)
-    elsewhere = isinstance(strategy, _ELSEWHERE)
-    if mirrored or not (elsewhere or strategy.num_replicas_in_sync > 1):
+    if isinstance(strategy, _HERE):
         return
     msg = (
         f"the model's strategy is a {type(strategy).__name__}, which is not supported: the replicas of a "

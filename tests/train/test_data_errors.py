@@ -229,11 +229,10 @@ def test_parts_of_one_shuffle_for_training_and_validation_are_told_of():
     # As in a siamese network's triplets: one shuffle in a part, and one of the whole.
     pairs = tf.data.Dataset.zip((numbers(), numbers().shuffle(9))).shuffle(10)
     [notice] = opened(split(pairs))[2]
-    assert "before shuffle(10) and shuffle(9), or give" in notice
+    assert "before every shuffle, or give each" in notice
     partly = tf.data.Dataset.zip((numbers(), numbers().shuffle(9)))
     partly = partly.shuffle(10, reshuffle_each_iteration=False)
-    [notice] = opened(split(partly))[2]
-    assert "before shuffle(9), or give each of these" in notice
+    assert len(opened(split(partly))[2]) == 1
     assert opened(split(numbers().shuffle(8, reshuffle_each_iteration=False)))[2] == []
 
 
@@ -245,7 +244,9 @@ def test_parts_of_one_shuffle_for_training_and_validation_are_told_of():
     ],
 )
 def test_parts_of_one_shuffle_whose_order_cannot_be_saved_are_refused(data):
-    with pytest.raises(DataError, match="could not split them as before; split it before shuffle"):
+    with pytest.raises(
+        DataError, match="could not split them as before; split it before every shuffle"
+    ):
         opened(data())
 
 

@@ -1,13 +1,9 @@
 """Runners of steps: one step as a graph function, and one runner for each way of reading the data.
 
-- `IndexRunner`: arrays, gathered by index inside the graph;
-- `DatasetRunner`: a ``tf.data`` iterator, from which the graph draws;
-- `BatchRunner`: batches from Python code, one graph call for each.
-
 Everything is traced before the first step runs, so a restore finds all variables (optimizer slots,
 metrics, layers of unbuilt models).
 
-The first two runners run any number of steps in a loop inside the graph. The loop is the same graph for
+`IndexRunner` and `DatasetRunner` run any number of steps in a loop inside the graph. The loop is the same graph for
 one step and for an epoch, so the bounds of a block of steps do not affect the result; they only decide
 when callbacks are called.
 

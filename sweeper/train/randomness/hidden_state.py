@@ -25,7 +25,7 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from typing import Any, Self
 
 import numpy as np
@@ -272,7 +272,6 @@ class HiddenState:
         self.fresh_entropy = FreshEntropy(sequence, "training", tell)
         self.operations = RandomOperations()
         self.traced_functions = TracedFunctions(self.operations.tracing)
-        self._entered: list[ExitStack] = []
 
     @property
     def components(self) -> tuple[FreshEntropy | RandomOperations, ...]:
@@ -280,11 +279,10 @@ class HiddenState:
         return (self.fresh_entropy, self.operations)
 
     def __enter__(self) -> Self:
-        with ExitStack() as entering:
-            for part in (*self.components, self.traced_functions):
-                entering.enter_context(part)
-            self._entered.append(entering.pop_all())
+        for part in (*self.components, self.traced_functions):
+            part.__enter__()
         return self
 
     def __exit__(self, *exception: object) -> None:
-        self._entered.pop().close()
+        for part in (self.traced_functions, *reversed(self.components)):
+            part.__exit__(*exception)

@@ -154,16 +154,11 @@ def _check_shared(
     shared = [node for key, node in train.reshuffling.items() if key in test.reshuffling]
     if not shared:
         return
-    sizes = [getattr(node, "_buffer_size", None) for node in shared]
-    calls = {f"shuffle({'…' if size is None else int(size)})" for size in sizes}
     found = (
         "Data(train=…) and Data(validation=…) are parts of one dataset that is reshuffled in "
         "every epoch, so samples move from one part to the other"
     )
-    advice = (
-        f"split it before {' and '.join(sorted(calls))}, or give each of these "
-        "reshuffle_each_iteration=False"
-    )
+    advice = "split it before every shuffle, or give each reshuffle_each_iteration=False"
     if data.steps_per_epoch is not None or data.validation_steps is not None:
         msg = f"{found}, and a resumed trial could not split them as before; {advice}"
         raise DataError(msg)

@@ -1,7 +1,7 @@
 """Component of the state of the user's objects.
 
-When training begins, a walk records everything that the user's code reaches. A capture encodes the
-objects that have changed since, and refuses by name those that cannot be encoded. A restore sets the
+When training begins, a walk follows attributes, containers, closures, classes and module variables from the objects
+that the factories returned, and records each object with state. A capture encodes those that have changed since, and refuses by name those that cannot be encoded. A restore sets the
 captured objects, and resets others that have changed in the new process before the restore.
 
 The state of a callback with its own ``get_state`` and ``set_state`` is the result of its ``get_state``. What this
