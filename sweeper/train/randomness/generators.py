@@ -157,8 +157,8 @@ class TensorFlowRandom(Component):
             context.context()._rng.setstate(decode(saved["generator"], tensors))
 
 
-def process_generators() -> tuple[Component, ...]:
-    return (GlobalSeedGenerator(), PythonRandom(), NumpyRandom(), TensorFlowRandom())
+def process_generators(functions: TracedFunctions | None = None) -> tuple[Component, ...]:
+    return (GlobalSeedGenerator(functions), PythonRandom(), NumpyRandom(), TensorFlowRandom())
 
 
 class RecordedState:

@@ -29,12 +29,7 @@ from sweeper.checkpoint.format import LoadedCheckpoint, Snapshot
 from sweeper.records.results import EpochRecord
 from sweeper.train.codec import Json, Tensors, UnplaceableError, decode, encode
 from sweeper.train.component import Component
-from sweeper.train.randomness.generators import (
-    GlobalSeedGenerator,
-    NumpyRandom,
-    PythonRandom,
-    TensorFlowRandom,
-)
+from sweeper.train.randomness.generators import process_generators
 from sweeper.train.randomness.hidden_state import HiddenState
 from sweeper.train.sources.runner import Reader, Runner
 from sweeper.train.state.callbacks import CallbackStates
@@ -235,12 +230,7 @@ def default_components(
     model = roots.model
     reach = Reach(model, roots.step)
     user_state = UserState(roots, lambda: reach.now.covered, notice)
-    generators: list[Component] = [
-        GlobalSeedGenerator(None if hidden is None else hidden.traced_functions),
-        PythonRandom(),
-        NumpyRandom(),
-        TensorFlowRandom(),
-    ]
+    generators = process_generators(None if hidden is None else hidden.traced_functions)
     libraries: tuple[Component, ...] = () if hidden is None else hidden.components
     if hidden is not None:
         hidden.traced_functions.on_trace(lambda trace: user_state.traced(trace.function))
