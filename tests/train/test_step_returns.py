@@ -131,10 +131,6 @@ def test_a_step_that_does_not_fit_is_refused(step, model, names):
     refused(step(), model(), *names)
 
 
-def test_other_optimizers_without_a_loss_scale_are_taken():
-    Both("sgd").bind(uncompiled())
-
-
 def test_a_step_without_a_loss_is_refused():
     planned = plan(
         model=lambda: keras.Sequential([keras.Input((8,)), keras.layers.Dense(4)]),
