@@ -139,9 +139,9 @@ _initial_states: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary
 """The state of the seeds of each node when it was first read."""
 
 
-def _state_of(node: Any, iterator: Any = None) -> Any:
-    """Return the state of the seeds of ``node`` after one more draw, or after that of ``iterator``."""
-    resource = (iter(node) if iterator is None else iterator)._iterator_resource
+def _state_of(iterator: Any) -> Any:
+    """Return the state of the seeds of a node, of which ``iterator`` is the newest."""
+    resource = iterator._iterator_resource
     return gen_dataset_ops.serialize_iterator(resource, external_state_policy=_IGNORE_STATE)
 
 
@@ -155,7 +155,7 @@ class PassSeeds:
     def __init__(self, reshuffling: Iterable[Any], cached: Collection[int]) -> None:
         self._cached = cached
         self._first = {
-            node: _initial_states.setdefault(node, _state_of(node)) for node in reshuffling
+            node: _initial_states.setdefault(node, _state_of(iter(node))) for node in reshuffling
         }
         self._states = dict(self._first)
         self._pass = 0
@@ -174,7 +174,7 @@ class PassSeeds:
             for _ in range(drawn):
                 iterator = iter(node)
             if drawn:
-                self._states[node] = _state_of(node, iterator)
+                self._states[node] = _state_of(iterator)
 
 
 class TfDataSource(DataSource):
