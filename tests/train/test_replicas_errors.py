@@ -103,7 +103,7 @@ def test_a_step_of_the_users_own_is_told_what_it_must_do_and_logs_the_mean_over_
     one = own_step()
     one.set_weights(plan(model=own_step, data=data).model.get_weights())
     x, y = digits(64)
-    order = loop._train._order_of(0).numpy()
+    order = loop._train.source.order(0)
     for at in range(0, 64, 16):
         chosen = order[at : at + 16]
         with tf.GradientTape() as tape:
