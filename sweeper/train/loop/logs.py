@@ -102,8 +102,9 @@ def _shown(name: str, shape: tuple[int | None, ...]) -> str:
     """Return the name of a metric, or the first and the last of its components."""
     if not shape:
         return repr(name)
-    last = [size - 1 if size else "…" for size in shape]
-    return f"{_component(name, [0] * len(shape))!r} to {_component(name, last)!r}"
+    first = _component(name, [0] * len(shape))
+    last = _component(name, [size - 1 if size else "…" for size in shape])
+    return f"{first!r} to {last!r}"
 
 
 def _component(name: str, at: Iterable[object]) -> str:

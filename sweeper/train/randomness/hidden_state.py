@@ -145,7 +145,9 @@ class RandomOperations(Interception, Component):
 
     def restore(self, saved: Json, tensors: Mapping[str, Any]) -> None:
         self._counted_from = _seed_source()
-        self._calls = Counter({(op, *seeds): count for op, *seeds, count in saved["calls"]})
+        self._calls.clear()
+        for op, seed, seed2, count in saved["calls"]:
+            self._calls[op, seed, seed2] = count
         self._waiting = decode(saved["graphs"], tensors)
         for name, generator in self.generators.items():
             generator.reset(self._waiting.pop(name, self._began[name]))
@@ -167,13 +169,16 @@ class RandomOperations(Interception, Component):
         return seeded
 
     def _seeds(self, op: str, seed: int, seed2: int) -> tuple[int, int]:
-        fresh, self._local.drawn = self._local.drawn, None
+        fresh = self._local.drawn
+        self._local.drawn = None
         if seed2 == fresh or not (seed or seed2):
             return seed, seed2
         self._restart_after_new_seed()
         calls = self._calls[op, seed, seed2]
         self._calls[op, seed, seed2] = calls + 1
-        return _derived(seed, seed2, calls) if calls else (seed, seed2)
+        if not calls:
+            return seed, seed2
+        return _derived(seed, seed2, calls)
 
     def _restart_after_new_seed(self) -> None:
         if self._counted_from is not _seed_source():

@@ -163,7 +163,8 @@ class PassSeeds:
     def begin(self, pass_: int) -> None:
         """Set the seeds for ``pass_``, however far the last one was read."""
         if pass_ < self._pass:
-            self._states, self._pass = dict(self._first), 0
+            self._states = dict(self._first)
+            self._pass = 0
         drawn = pass_ - self._pass
         self._pass = pass_
         for node, state in self._states.items():

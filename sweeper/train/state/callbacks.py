@@ -196,7 +196,8 @@ class CallbackStates(Component):
         return saved
 
     def mismatches(self, saved: Json, tensors: Mapping[str, Any]) -> list[str]:
-        was, now = [entry["name"] for entry in saved], [name for name, _ in self._objects]
+        was = [entry["name"] for entry in saved]
+        now = [name for name, _ in self._objects]
         if was != now:
             return [f"the checkpoint has {', '.join(was)}, and the study makes {', '.join(now)}"]
         found = []
