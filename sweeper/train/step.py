@@ -253,8 +253,7 @@ class TrainingStep:
         """Apply the gradients; with ``self.optimizer`` by default.
 
         Args:
-            gradients: Result of `process_gradients`, in mixed precision scaled for ``self.optimizer``;
-                `minimize` is for others.
+            gradients: Result of `process_gradients`.
             variables: Result of `trainable_variables`.
             values: Values of the step.
         """
@@ -382,6 +381,7 @@ class TrainingStep:
                 )
                 raise FactoryError(msg)
             model.compile(**self.compile_arguments)
+        self._check_scale(model.optimizer)
         self.model = model
         model.training_step = self
         self.on_bind()
@@ -398,6 +398,21 @@ class TrainingStep:
                     f"{attribute}(); give it another name"
                 )
                 raise FactoryError(msg)
+
+    def _check_scale(self, optimizer: Any) -> None:
+        """Refuse an optimizer that would get gradients scaled for another one."""
+        scaled = isinstance(optimizer, keras.optimizers.LossScaleOptimizer)
+        if not scaled or self._overrides("train_step") or not self._overrides("update"):
+            return
+        found = keras.tree.flatten(list(vars(self).values()))
+        optimizers = [each for each in found if isinstance(each, keras.optimizers.Optimizer)]
+        if any(each is not self.compile_arguments.get("optimizer") for each in optimizers):
+            msg = (
+                f"{type(self).__qualname__}.update uses other optimizers than self.optimizer, and in mixed "
+                "precision gradients are scaled only for self.optimizer; call minimize(loss, variables, "
+                "optimizer) for each in train_step(batch), or leave mixed precision"
+            )
+            raise FactoryError(msg)
 
     def _overrides(self, *methods: str) -> bool:
         return any(getattr(type(self), m) is not getattr(TrainingStep, m) for m in methods)

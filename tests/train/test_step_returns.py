@@ -103,6 +103,15 @@ class Forgets(TrainingStep):
         pass
 
 
+class Both(TrainingStep):
+    def __init__(self, optimizer):
+        super().__init__(optimizer=optimizer, loss="mse")
+        self.others = [keras.optimizers.SGD(0.1)]
+
+    def update(self, gradients, variables, values):
+        """Never called here."""
+
+
 def hiding():
     step = MyStep(optimizer="sgd", loss="mse")
     step.logs = keras.metrics.Mean("logs")
@@ -115,6 +124,10 @@ def used():
     return step
 
 
+def scaled():
+    return Both(keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD(0.1)))
+
+
 @pytest.mark.parametrize(
     ("step", "model", "names"),
     [
@@ -123,12 +136,17 @@ def used():
         (lambda: MyStep(optimizer="sgd"), OwnLoss, ("OwnLoss", "compute_loss", "MyStep")),
         (used, uncompiled, ("already bound to another model",)),
         (Forgets, uncompiled, ("Forgets has no optimizer", "super().__init__(optimizer=…)")),
+        (scaled, uncompiled, ("Both.update", "mixed precision", "minimize(")),
         (hiding, uncompiled, ("attribute 'logs'", "logs()")),
     ],
-    ids=["optimizer", "compiled", "own loss", "used", "init", "hidden"],
+    ids=["optimizer", "compiled", "own loss", "used", "init", "scaled", "hidden"],
 )
 def test_a_step_that_does_not_fit_is_refused(step, model, names):
     refused(step(), model(), *names)
+
+
+def test_other_optimizers_without_a_loss_scale_are_taken():
+    Both("sgd").bind(uncompiled())
 
 
 def test_a_step_without_a_loss_is_refused():
