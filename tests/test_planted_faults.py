@@ -94,8 +94,8 @@ FAULTS = (
     Fault(
         "what a callback's get_state returns is not in checkpoints",
         "train/state/state.py",
-        "CallbackStates(roots.callbacks),",
-        "CallbackStates(()),",
+        "CallbackStates(roots.callbacks, roots.tracked),",
+        "CallbackStates((), {}),",
         "train/test_resume_is_exact.py",
     ),
     Fault(

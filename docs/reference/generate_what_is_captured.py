@@ -59,12 +59,12 @@ _DESCRIBED: Mapping[str, tuple[str, str]] = {
     ),
     "parts": (
         (
-            "the classes of the optimizer and of the other arguments of `compile`, and the strategy with "
-            "its number of replicas"
+            "the classes of the optimizer and of the other arguments of `compile`, the strategy with "
+            "its number of replicas, and Keras's number format, epsilon, image layout and dtype policy"
         ),
         (
-            "refused: an optimizer, rate, metric or Keras variable that is replaced or added during "
-            "training"
+            "refused: an optimizer, rate, metric, setting of Keras or Keras variable that is replaced or added "
+            "during training"
         ),
     ),
     "reopening": (
@@ -74,23 +74,11 @@ _DESCRIBED: Mapping[str, tuple[str, str]] = {
         ),
         "",
     ),
-    "tracked": (
-        (
-            "the names of objects that were registered with `Trial.track(name, …)`, and the results of "
-            "`get_state()` of those that have it; variables, generators, Keras's layers, optimizers and metrics "
-            "are captured with the user's objects"
-        ),
-        "refused, by name: other objects",
-    ),
     "global_seed_generator": (
         (
-            "Keras's global seed generator, if it is used; after `clear_session()` or `set_random_seed()` "
+            "Keras's last seed, and its global seed generator, if it is used; after `clear_session()` or `set_random_seed()` "
             "in a callback, both the one with which the step was traced and the new one"
         ),
-        "",
-    ),
-    "keras_settings": (
-        "Keras's number format, epsilon, image layout, dtype policy, and the last seed that was set",
         "",
     ),
     "python_random": ("the state of `random`", ""),
@@ -107,7 +95,14 @@ _DESCRIBED: Mapping[str, tuple[str, str]] = {
         ),
     ),
     "history": ("`model.history`, and each epoch's logs as they were reported", ""),
-    "callbacks": ("each callback's state: see below", "refused: see below"),
+    "callbacks": (
+        (
+            "each callback's state, see below, and the results of `get_state()` of objects that were registered "
+            "with `Trial.track(name, …)`; variables, generators, Keras's layers, optimizers and metrics among "
+            "these are captured with the user's objects"
+        ),
+        "refused, by name: other tracked objects; callbacks, see below",
+    ),
     "data": ("the positions of the data sources, besides epoch and step", ""),
     "fresh_entropy": (
         (
@@ -161,8 +156,7 @@ SOURCES: Mapping[str, tuple[str, str, str]] = {
         (
             "random ops without a seed in `map`; variables written in `map` before a `cache`, or "
             "also used elsewhere; a shuffle without any seed; "
-            "a reshuffling dataset that a function of another dataset reads; `validation_steps` of "
-            "an endless dataset with a shuffle before a `cache`"
+            "a reshuffling dataset that a function of another dataset reads"
         ),
     ),
     "EpochFunctionSource": (
@@ -172,10 +166,7 @@ SOURCES: Mapping[str, tuple[str, str, str]] = {
     ),
     "GrainSource": (
         "a grain `MapDataset`, `IterDataset` or `DataLoader`",
-        (
-            "nothing: a `MapDataset` without a filter is read on by index; of the others the earlier batches "
-            "of the pass are read again and dropped, with a notice"
-        ),
+        "nothing: the earlier batches of the pass are read again and dropped, with a notice",
         "",
     ),
 }

@@ -337,11 +337,6 @@ def is_written_in_python(cls: type) -> bool:
     return all(base.__flags__ & HEAP for base in cls.__mro__[:-1])
 
 
-def is_plain_object(value: object) -> bool:
-    """Return whether all classes of the value are the user's, in Python, so its state is in its attributes."""
-    return is_written_in_python(type(value)) and not is_library_class(type(value))
-
-
 def tells_its_state(obj: object) -> bool:
     """Return whether ``obj`` has methods ``get_state`` and ``set_state``."""
     return callable(getattr(obj, "get_state", None)) and callable(getattr(obj, "set_state", None))

@@ -29,7 +29,6 @@ from sweeper.checkpoint.tensors import TensorFile
 from sweeper.errors import ExportError
 from sweeper.models.exported import check_target, description_path
 from sweeper.models.rebuilding import ModelBuilder
-from sweeper.train.state.fixed_parts import FixedParts
 from sweeper.train.state.variables import Reach, Variables, load_variables, refuse_misfits
 from sweeper.train.warmstart.source import is_random_state
 
@@ -178,8 +177,6 @@ def _write_checkpoints(model: keras.Model, job: ExportJob, path: Path) -> dict[s
 
 
 def _load_optimizer(model: keras.Model, training: LoadedCheckpoint) -> None:
-    reach = Reach(model)
-    FixedParts(model, reach).build(training.state["parts"])
     if not model.optimizer.built:
         model.optimizer.build(model.trainable_variables)
     variables = Variables("optimizer", lambda: list(Reach(model).now.own_optimizer))

@@ -324,9 +324,9 @@ def _called(path: Path, state: Mapping[str, Any]) -> str:
     if component == "callbacks" and rest and isinstance(rest[0], int):
         entries = state.get("callbacks") or []
         index = int(rest.pop(0))
-        name = entries[index]["class"] if index < len(entries) else str(index)
+        name = entries[index]["name"] if index < len(entries) else f"callback {index}"
         within = ", get_state()" if rest[:1] == ["state"] else ", " if rest else ""
-        return f"callback {name}{within}{_keys(rest[1:] if within.endswith(')') else rest)}"
+        return f"{name}{within}{_keys(rest[1:] if within.endswith(')') else rest)}"
     if component == "history" and len(rest) == 4 and rest[0] == "epochs":
         return f"the history's {rest[3]!r} of epoch {int(rest[1]) + 1}"
     words = str(component).replace("_", " ")

@@ -278,7 +278,7 @@ _OPEN = (types.SimpleNamespace,)
 """Classes written in C whose objects have only attributes."""
 
 _MANY = 256
-"""Minimum length of a list of numbers that is written as an array."""
+"""Minimum length of a list or tuple of numbers that is written as an array."""
 
 
 def encode(value: Any, path: str, tensors: Tensors) -> Json:
@@ -337,9 +337,9 @@ class Encoder:
         if isinstance(value, enum.Enum):
             return {TAG: "enum", "class": self._class(type(value), path), "v": value.name}
         if isinstance(value, tuple):
-            parts = self._items(list(tuple.__iter__(value)), path)
+            parts = self._ordered(list(tuple.__iter__(value)), path)
             named = {} if type(value) is tuple else {"class": self._class(type(value), path)}
-            return {TAG: "tuple", "v": parts, **named}
+            return {TAG: "tuple", **parts, **named}
         if isinstance(value, frozenset):
             self._refuse_set(value, path)
             return {TAG: "frozenset", "v": self._items([*value], path)}
@@ -400,9 +400,9 @@ class Encoder:
     def _fill_container(self, node: dict[str, Json], value: Any, path: str) -> None:
         kind: Any = base_of(type(value))
         node[TAG] = next(each.__name__ for each in (dict, list, deque) if issubclass(kind, each))
-        if "keras" in module_of(type(value)):
-            self._fill_tracked(node, value)
-        elif type(value) not in (dict, list, deque):
+        # Keras tracks the layers in a list that a layer gets, and all have been made.
+        of_keras = module_of(type(value)).partition(".")[0] == "keras"
+        if type(value) not in (dict, list, deque) and not of_keras:
             node["class"] = self._class(type(value), path)
             node["attributes"] = self._attributes(value, path)
         if isinstance(value, deque):
@@ -411,9 +411,6 @@ class Encoder:
             node["v"] = self._pairs(list(kind.items(value)), path)
         else:
             node.update(self._ordered(list(kind.__iter__(value)), path))
-
-    def _fill_tracked(self, node: dict[str, Json], value: Any) -> None:
-        """Encode the kind of a Keras container; nothing in this class."""
 
     def _pairs(self, items: Sequence[tuple[Any, Any]], path: str) -> list[Json]:
         written = []
@@ -488,7 +485,6 @@ _GENERATORS = (random.Random, np.random.RandomState)
 
 
 def owner_of(array: Any) -> Any:
-    """Return the array that owns the memory of ``array``."""
     while isinstance(array.base, np.ndarray):
         array = array.base
     return array
@@ -556,7 +552,6 @@ class Decoder:
         return self._made[node["as"]]
 
     def class_of(self, node: Json) -> Any:
-        """Return the class of the object of ``node``."""
         cls = self.decode(node["class"])
         if not isinstance(cls, type):
             msg = f"{node['class']} was a class when the checkpoint was written, and is {cls!r} now"
@@ -571,15 +566,12 @@ class Decoder:
         return found
 
     def _tuple(self, node: Json) -> Any:
-        parts = [self.decode(each) for each in node["v"]]
+        parts = self.ordered(node)
         return tuple.__new__(self.class_of(node), parts) if "class" in node else tuple(parts)
 
-    def container_class(self, node: Json) -> Any:
-        """Return the class of a container that is not Python's own; None for Python's."""
-        return self.class_of(node) if "class" in node else None
-
     def _container(self, node: Json) -> Any:
-        cls = self.container_class(node) or {"dict": dict, "list": list, "deque": deque}[node[TAG]]
+        plain = {"dict": dict, "list": list, "deque": deque}
+        cls = self.class_of(node) if "class" in node else plain[node[TAG]]
         base: Any = base_of(cls)
         made = self.keep(node, base.__new__(cls))
         base.__init__(made, *([(), node["maxlen"]] if base is deque else []))
@@ -598,7 +590,6 @@ class Decoder:
         return [self.decode(each) for each in node["v"]]
 
     def with_attributes(self, made: Any, attributes: Mapping[str, Json]) -> Any:
-        """Set the attributes of ``made``, and return it."""
         for name, value in [(n, self.decode(each)) for n, each in attributes.items()]:
             set_field(made, name, value)
         return made
@@ -662,7 +653,6 @@ Decoder.readers = {
 
 
 def replicas_of(variable: Any) -> tuple[Any, ...]:
-    """Return the variables of ``variable``, one for each replica."""
     inner = _inner(variable)
     return tuple(inner.values) if isinstance(inner, tf.distribute.DistributedValues) else (inner,)
 

@@ -17,9 +17,6 @@ class Component:
 
     name: str
 
-    def build(self, saved: Json) -> None:
-        """Create the variables that a step had created when the checkpoint was written."""
-
     def before_train_begin(self, saved: Json | None) -> None:
         """Prepare for the callbacks' ``on_train_begin``; ``saved`` is None for a training from its start."""
 

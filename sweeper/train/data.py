@@ -133,7 +133,6 @@ class DataSource:
     Attributes:
         by_epoch: Whether every epoch opens a new pass, also with ``steps_per_epoch``.
         is_read_again: Whether a resume reads earlier batches again, by calling Python functions.
-        reads_all_again: Whether a resume reads all earlier passes as well.
         reads_ahead: Whether threads read it ahead of the training.
         reshuffling: Parts of a dataset that draw a new order for every pass, by identity.
         written: Variables that reading it ahead writes, by identity.
@@ -141,7 +140,6 @@ class DataSource:
 
     by_epoch = False
     is_read_again = False
-    reads_all_again = False
     reads_ahead = False
     reshuffling: Mapping[int, Any] = {}
     written: Mapping[int, Any] = {}

@@ -47,7 +47,6 @@ def slice_of(batch: Any, index: int, replicas: int) -> Any:
 
 
 def samples_in(batch: Any) -> Any:
-    """Return the number of samples of a batch, a scalar."""
     leaf = next(leaf for leaf in tf.nest.flatten(batch) if leaf is not None)
     if isinstance(leaf, tf.RaggedTensor):
         return tf.cast(leaf.nrows(), tf.int64)
@@ -153,19 +152,17 @@ def _check_replica(model: keras.Model, replicas: int) -> None:
         raise FactoryError(msg)
 
 
-_ELSEWHERE = (
-    tf.distribute.MultiWorkerMirroredStrategy,
-    tf.distribute.ParameterServerStrategy,
-    tf.distribute.TPUStrategy,
-    tf.distribute.experimental.CentralStorageStrategy,
+_HERE = (
+    tf.distribute.MirroredStrategy,
+    tf.distribute.OneDeviceStrategy,
+    type(tf.distribute.get_strategy()),
 )
+"""Strategies whose replicas are synchronous and in this process."""
 
 
 def check_strategy(strategy: Any) -> None:
     """Refuse a strategy unless its replicas are synchronous and in this process."""
-    mirrored = isinstance(strategy, tf.distribute.MirroredStrategy)
-    elsewhere = isinstance(strategy, _ELSEWHERE)
-    if mirrored or not (elsewhere or strategy.num_replicas_in_sync > 1):
+    if isinstance(strategy, _HERE):
         return
     msg = (
         f"the model's strategy is a {type(strategy).__name__}, which is not supported: the replicas of a "
@@ -200,7 +197,6 @@ def check_model(model: keras.Model, step: TrainingStep | None = None) -> str | N
 
 
 def describe_strategy(strategy: Any) -> str:
-    """Return the strategy, its number of replicas and its reduction, for the fingerprint."""
     name, replicas = type(strategy).__name__, int(strategy.num_replicas_in_sync)
     if replicas == 1:
         return name

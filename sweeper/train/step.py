@@ -12,7 +12,7 @@ its own share. Processing such as clipping needs unscaled gradients of the whole
 converted to the form for the optimizer: scaled, and each replica's share of the sum.
 
 All replicas have slices of equal size, so Keras's mean over a slice, divided by the number of replicas, is
-the replica's share of the mean. Where not every example counts alike, `reduced` corrects that share.
+the replica's share of the mean. Where not every example counts alike, `TrainingStep.reduce` corrects that share.
 """
 
 from __future__ import annotations
@@ -189,7 +189,11 @@ class TrainingStep:
         By default the values of the loss objects before reduction and weighting.
         """
         names = getattr(self.model, "output_names", None)
-        return unreduced(self.model.loss, targets, predictions, names)
+        losses = for_each("loss=", self.model.loss, predictions, names)
+        nested = targets if keras.tree.is_nested(targets) else [targets]
+        given = for_each("the targets", nested, predictions, names)
+        values = map(_values, losses, given, keras.tree.flatten(predictions))
+        return keras.tree.pack_sequence_as(predictions, list(values))
 
     def reduce(self, values: Any, weights: Any = None, *, reduction: str = MEAN) -> Any:
         """Return the losses of the examples reduced to one number.
@@ -204,7 +208,16 @@ class TrainingStep:
             reduction: As in ``keras.losses``: ``"sum"`` does not divide, and
                 ``"mean_with_sample_weight"`` divides by the sum of the weights.
         """
-        return reduced(values, weights, reduction)
+        mask, dtype = get_keras_mask(values), keras.config.floatx()
+        loss = reduce_weighted_values(values, weights, mask, reduction, dtype)
+        weighted = reduction == "mean_with_sample_weight" and weights is not None
+        if replicas() == 1 or reduction == "sum" or (mask is None and not weighted):
+            return loss
+        ones = keras.ops.ones_like(keras.ops.cast(values, dtype))
+        own = reduce_weighted_values(ones, weights if weighted else None, mask, "sum", dtype)
+        # The gradient of a sum over replicas would be wrong.
+        mean = _sum_over_replicas(tf.stop_gradient(own)) / replicas()
+        return loss * tf.math.divide_no_nan(own, mean)
 
     def extra_losses(self) -> Sequence[Any]:
         """Return losses that belong to no example, such as regularizers'; by default ``self.model.losses``.
@@ -544,15 +557,6 @@ def own_methods(model: keras.Model) -> list[str]:
     return [m for m in names if getattr(type(model), m) is not getattr(keras.Model, m)]
 
 
-def unreduced(loss: Any, targets: Any, predictions: Any, names: Any) -> Any:
-    """Return the unreduced values of a loss, or of a structure of losses like that of ``predictions``."""
-    losses = for_each("loss=", loss, predictions, names)
-    nested = targets if keras.tree.is_nested(targets) else [targets]
-    given = for_each("the targets", nested, predictions, names)
-    values = map(_values, losses, given, keras.tree.flatten(predictions))
-    return keras.tree.pack_sequence_as(predictions, list(values))
-
-
 def for_each(what: str, structure: Any, like: Any, names: Any) -> list[Any]:
     """Return the element of ``structure`` for each output in ``like``; a single element is used for all.
 
@@ -610,20 +614,6 @@ def _values(loss: Any, targets: Any, predictions: Any) -> Any:
     if mask is not None:
         set_keras_mask(values, mask)
     return values
-
-
-def reduced(values: Any, weights: Any, reduction: str) -> Any:
-    """Return an array of losses reduced to one number; see `TrainingStep.reduce`."""
-    mask, dtype = get_keras_mask(values), keras.config.floatx()
-    loss = reduce_weighted_values(values, weights, mask, reduction, dtype)
-    weighted = reduction == "mean_with_sample_weight" and weights is not None
-    if replicas() == 1 or reduction == "sum" or (mask is None and not weighted):
-        return loss
-    ones = keras.ops.ones_like(keras.ops.cast(values, dtype))
-    own = reduce_weighted_values(ones, weights if weighted else None, mask, "sum", dtype)
-    # The gradient of a sum over replicas would be wrong.
-    mean = _sum_over_replicas(tf.stop_gradient(own)) / replicas()
-    return loss * tf.math.divide_no_nan(own, mean)
 
 
 def replicas() -> int:

@@ -567,6 +567,12 @@ class DropsNothing(TfDataSource):
         """A position that is lost, and not made up for."""
 
 
+class SetsNoSeeds(TfDataSource):
+    def __init__(self, *arguments):
+        super().__init__(*arguments)
+        self._seeds.begin = lambda _: None
+
+
 class CapturesWhatItRestored(PyDatasetSource):
     """Right after one stop, and wrong after the next."""
 
@@ -594,6 +600,7 @@ def broken(kind, dataset, steps=None):
     [
         broken(IgnoresItsStep, lambda: (np.arange(20.0),)),
         broken(DropsNothing, TF_DATA["shuffled"]),
+        broken(SetsNoSeeds, TF_DATA["generator"]),
     ],
 )
 def test_control_a_source_that_breaks_the_promise_fails_the_suite(case):

@@ -41,9 +41,7 @@ STATE = {
         },
         "left_out": [["callback Keeps: attribute 'left'", "7"]],
     },
-    "tracked": {"counter": {"!": "list", "v": [1]}},
     "global_seed_generator": None,
-    "keras_settings": {"floatx": "float32"},
     "python_random": {"version": 3, "gauss": None},
     "numpy_random": {"kind": "MT19937"},
     "history": {
@@ -52,9 +50,10 @@ STATE = {
         "epochs": [[0, {"loss": 0.5, "val_accuracy": 0.25, "seconds": 1.5}]],
     },
     "callbacks": [
-        {"class": "Count"},
-        {"class": "Keeps", "state": {"!": "dict", "v": [["best", 0.5]]}},
-        {"class": "CSVLogger", "file_size": 120},
+        {"name": "callback Count"},
+        {"name": "callback Keeps", "state": {"!": "dict", "v": [["best", 0.5]]}},
+        {"name": "callback CSVLogger", "file_size": 120},
+        {"name": "tracked object 'counter'", "state": {"!": "list", "v": [1]}},
     ],
     "eager_operations": {"counter": 5},
 }
@@ -73,7 +72,7 @@ TENSORS = {
     "tensorflow_random/global": np.arange(3, dtype=np.int64),
     "user_state/callback Count.seconds": np.array([0.5, 0.25, 0.0]),
     "callbacks/1/state/weights": np.ones(3),
-    "tracked/moments": np.ones(2),
+    "callbacks/3/state/moments": np.ones(2),
     "data/train/order": np.arange(5),
     "data/train/iterator": np.zeros(8, np.uint8),
 }

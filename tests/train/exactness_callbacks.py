@@ -264,16 +264,12 @@ class Jitter(keras.callbacks.Callback):
         self.count = 0
         self.drawn = []
 
-    def on_train_begin(self, logs=None):
-        keras.config.set_epsilon(1e-7)
-
     def on_train_batch_end(self, batch, logs=None):
         self.count += 1
         if self.count % 3 == 0:
             eager = float(tf.random.uniform(())) + float(tf.random.uniform((), seed=1))
             shared = float(TRACKED["generator"].uniform(())) + TRACKED["halves"].next()
-            keras.config.set_epsilon(keras.config.epsilon() * 1.5)
-            unseeded = np.random.default_rng().random() + 1e5 * keras.config.epsilon()
+            unseeded = np.random.default_rng().random()
             self.drawn.append(unseeded + random.random() + float(np.random.rand()) + eager + shared)
             self.model.beta *= 0.9
             kernel = self.model.layers[1].kernel

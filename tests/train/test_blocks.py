@@ -14,7 +14,7 @@ from trainings import HOOKS, Recorder, Watcher, digits, plan, untuned
 
 from sweeper import Data, EverySteps
 from sweeper.checkpoint.reading import load_newest
-from sweeper.errors import DataError, RestoreError, UncapturableError
+from sweeper.errors import RestoreError, UncapturableError
 from sweeper.train.data import SourceOptions
 from sweeper.train.loop import loop as loop_module
 from sweeper.train.loop import runners as runners_module
@@ -83,6 +83,7 @@ SOURCES = {
     "shuffled, repeated": lambda: slices().shuffle(40).repeat(3).batch(4).prefetch(30),
     "shuffled, cached": lambda: slices().shuffle(40).cache().batch(4),
     "endless": lambda: slices().repeat().batch(4),
+    "endless, cached": lambda: slices().shuffle(40).cache().repeat().batch(4),
     "pipeline": pipeline,
     "PyDataset": Batches,
     "function of the epoch": lambda: of_epoch,
@@ -90,7 +91,7 @@ SOURCES = {
 }
 """One for each way to read; `conformance/test_data_source.py` has all orders."""
 
-WHOLE = [name for name in SOURCES if name not in ("endless", "pipeline")]
+WHOLE = [name for name in SOURCES if name not in ("endless", "endless, cached", "pipeline")]
 
 
 def by_default(*chosen, among=SOURCES):
@@ -166,7 +167,10 @@ def test_blocks_of_any_length_give_the_same_without_a_limit(name, tmp_path):
 
 @pytest.mark.parametrize(
     "name",
-    by_default("shuffled, cached", among=["pipeline", "shuffled, repeated", "shuffled, cached"]),
+    by_default(
+        "shuffled, cached",
+        among=["pipeline", "shuffled, repeated", "shuffled, cached", "endless, cached"],
+    ),
 )
 def test_a_limited_validation_is_the_same_after_a_resume(name, tmp_path):
     def part(seconds, directory, **options):
@@ -244,15 +248,6 @@ def test_calls_at_steps_do_not_part_steps_that_nobody_wants():
 # What is refused, or said
 
 
-def test_a_limited_validation_of_an_endless_cache_of_a_shuffle_is_refused():
-    def data():
-        cached = slices().shuffle(40).cache().repeat().batch(4)
-        return Data(train=(X, Y), validation=cached, validation_steps=5)
-
-    with pytest.raises(DataError, match=r"validation_steps.*cache\(\) before shuffle"):
-        fitted(small, data)
-
-
 def test_a_function_that_reads_a_shuffled_dataset_from_outside_is_refused():
     def read(**options):
         base = slices().shuffle(40, seed=1, **options)
@@ -318,7 +313,7 @@ def test_control_seeds_that_are_not_put_back_are_noticed(tmp_path, monkeypatch):
                 made, SourceOptions("validation", pytest.fail), limit=20
             )
             if not rewound:
-                source._rewinding = None
+                source._seeds.begin = lambda _: None
             reader = Reader(source, 20, continues=False)
             for epoch in range(2):
                 batches = [reader.next(epoch, step) for step in range(20)]

@@ -134,18 +134,6 @@ def parts_of_one_shuffle(**options):
     return make
 
 
-def test_a_checkpoint_without_the_order_of_a_shuffle_that_the_data_now_share_is_refused(tmp_path):
-    def fit(epochs, *, reshuffle):
-        whole = tf.data.Dataset.from_tensor_slices((X, Y))
-        whole = whole.shuffle(20, reshuffle_each_iteration=reshuffle)
-        data = Data(train=whole.skip(12).batch(8), validation=whole.take(12).batch(8))
-        sweeper.fit(small(), data, epochs=epochs, checkpoints=tmp_path, notice=print)
-
-    fit(1, reshuffle=False)
-    with pytest.raises(RestoreError, match="has no order of the seeds"):
-        fit(2, reshuffle=True)
-
-
 class Holding(Batches):
     """Holds what no checkpoint could; counts, and exchanges what it holds if it is told to."""
 

@@ -3,8 +3,10 @@
 import exactness_models as models
 import keras
 import pytest
+import tensorflow as tf
 from trainings import Watcher, one_layer, plan, train
 
+from sweeper import Data
 from sweeper.checkpoint.reading import load_newest
 
 
@@ -40,6 +42,17 @@ def test_resumed_after_the_last_checkpoint(callbacks, delivered, tmp_path):
     assert ends[0][0] == delivered
     own = whole.epochs[-1].metrics["val_loss"]
     assert (whole.measure()["val_loss"] == own) == (delivered == 2)
+
+
+def test_weights_that_the_end_changed_are_measured_on_a_dataset_again():
+    def data():
+        given = models.data()
+        validation = tf.data.Dataset.from_tensor_slices(given.validation).batch(8)
+        return Data(train=given.train, validation=validation)
+
+    planned = plan(data=data, callbacks=lambda: [Halved()], epochs=2)
+    ended = train(planned, Watcher())
+    assert ended.measure()["val_loss"] not in (None, ended.epochs[-1].metrics["val_loss"])
 
 
 def test_weights_are_digested_only_where_an_objective_asks_for_it():

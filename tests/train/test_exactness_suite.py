@@ -477,7 +477,7 @@ def values_of_the_second_replica(patch):
 
 
 def order_of_the_parts(patch):
-    patch.setattr(tfdata._SharedShuffles, "restore", lambda *_: None)
+    patch.setattr(tfdata.PassSeeds, "begin", lambda *_: None)
 
 
 LEFT_OUT_EACH = [name for name in COMPONENTS if name != "parts"]

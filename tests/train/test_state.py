@@ -72,7 +72,7 @@ def test_metrics_and_generators_that_no_list_of_keras_has_are_found():
         return model
 
     paths = [path.partition(":")[0] for path in snapshot_of(holding).state["reachable"]]
-    assert [path for path in paths if path != "model._loss_tracker"] == [
+    assert [path for path in paths if path != "model.loss_tracker"] == [
         "model.hidden['inside'].seeds[0]",
         "model.generator",
         "model.counter",
@@ -144,8 +144,9 @@ def test_what_is_tracked_comes_back_by_name(tmp_path):
     del renamed["step"]
     with pytest.raises(RestoreError) as raised:
         train(light(renamed), Watcher(), load_newest([tmp_path], pytest.fail))
-    assert "the tracked object 'other' is not in it" in str(raised.value)
-    assert "it has an unexpected tracked object 'step'" in str(raised.value)
+    was, now = str(raised.value).split(", and the study makes ")
+    assert "tracked object 'step'" in was
+    assert "tracked object 'other'" in now
 
 
 class Locks(keras.callbacks.Callback):

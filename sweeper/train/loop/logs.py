@@ -24,7 +24,6 @@ MOST_COMPONENTS = 1000
 """Largest number of components of a metric that are stored."""
 
 _NUMBERS = "biuf"
-_SHOWN = 12
 
 
 def metrics_or_logs(trainer: Any, logs: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -46,14 +45,7 @@ def to_python(logs: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def named_numbers(name: str, value: Any) -> Iterator[tuple[str, float]]:
-    """Yield the components of a metric with their names; none if it is neither a number nor an array.
-
-    Examples:
-        >>> import numpy as np
-        >>> from sweeper.train.loop.logs import named_numbers
-        >>> dict(named_numbers("f1_score", np.array([0.5, 1.0])))
-        {'f1_score[0]': 0.5, 'f1_score[1]': 1.0}
-    """
+    """Yield the components of a metric with their names; none if it is neither a number nor an array."""
     if isinstance(value, int | float):
         yield name, float(value)
     elif isinstance(value, np.ndarray | np.generic) and value.dtype.kind in _NUMBERS:
@@ -83,42 +75,41 @@ def check_objective(objective: str, reported: Shapes, hint: str = "") -> None:
     if reported.get(objective) == () or objective.removeprefix("val_") == "learning_rate":
         return
     if objective in reported:
-        components = list(_names(objective, reported[objective]))
         msg = (
             f"the objective {objective!r} is a metric of shape {list(reported[objective])}, and "
-            f"an objective must be one number; name a component, {_listed(components)}, or give "
-            "the metric an average (average='macro', say)"
+            f"an objective must be one number; name a component, {_shown(objective, reported[objective])}, "
+            "or give the metric an average (average='macro', say)"
         )
         raise ObjectiveError(msg)
     whole = objective.partition("[")[0]
     shape = reported.get(whole)
-    if shape is not None and (None in shape or objective in _names(whole, shape)):
+    if shape is not None and (
+        None in shape
+        or any(
+            _component(whole, at) == objective for at in np.ndindex(*(size or 0 for size in shape))
+        )
+    ):
         return
-    names = {each for name, shape in reported.items() for each in _names(name, shape)}
-    listed = sorted(names) if len(names) <= MOST_COMPONENTS else sorted(reported)
+    listed = ", ".join(_shown(name, shape) for name, shape in sorted(reported.items()))
     msg = (
-        f"the model does not report the objective {objective!r}{hint}; it reports "
-        f"{', '.join(map(repr, listed))}: name one of these"
+        f"the model does not report the objective {objective!r}{hint}; it reports {listed}: name one "
+        "of these"
     )
     raise ObjectiveError(msg)
 
 
-def _names(name: str, shape: tuple[int | None, ...]) -> Iterator[str]:
-    if None in shape:
-        yield f"{name}[…]"
-        return
-    for at in np.ndindex(*(size or 0 for size in shape)):
-        yield _component(name, at)
+def _shown(name: str, shape: tuple[int | None, ...]) -> str:
+    """Return the name of a metric, or the first and the last of its components."""
+    if not shape:
+        return repr(name)
+    first = _component(name, [0] * len(shape))
+    last = _component(name, [size - 1 if size else "…" for size in shape])
+    return f"{first!r} to {last!r}"
 
 
-def _component(name: str, at: Iterable[int]) -> str:
+def _component(name: str, at: Iterable[object]) -> str:
     shown = ",".join(map(str, at))
     return f"{name}[{shown}]" if shown else name
-
-
-def _listed(names: list[str]) -> str:
-    shown = ", ".join(map(repr, names[:_SHOWN]))
-    return shown if len(names) <= _SHOWN else f"{shown}, … (to {names[-1]!r})"
 
 
 def check_rungs(rungs: Sequence[int], objective: str, data: Data) -> None:

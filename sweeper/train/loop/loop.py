@@ -124,7 +124,6 @@ class TrainingLoop:
         return train, test
 
     def _callback_list(self) -> keras.callbacks.CallbackList:
-        """Return the user's callbacks and Keras's history, which get the model."""
         plan = self._plan
         callbacks = keras.callbacks.CallbackList(
             list(plan.callbacks),
@@ -153,12 +152,10 @@ class TrainingLoop:
 
     @property
     def position(self) -> Position:
-        """Return the position of the training."""
         return self._position
 
     @property
     def epochs(self) -> Sequence[EpochRecord]:
-        """Return the finished epochs with all reported numbers."""
         return tuple(self._record.epochs)
 
     def _weights_digest(self) -> str:
@@ -186,7 +183,8 @@ class TrainingLoop:
         if self._test is None:
             return {}
         with self._hidden:
-            logs = self._test_steps(self._test, self._position.epoch - 1, to_callbacks=False)
+            # Another epoch, because the last one's validation has been read to its end.
+            logs = self._test_steps(self._test, self._position.epoch, to_callbacks=False)
         return {f"val_{name}": value for name, value in logs.items()}
 
     def match_warm_start(self) -> WarmStartReport | None:
@@ -294,7 +292,6 @@ class TrainingLoop:
         return record
 
     def _is_last(self) -> bool:
-        """Return whether the finished epoch was the last."""
         return self._position.stopped or self._position.epoch == self._plan.epochs
 
     def _is_to_pause(self) -> bool:

@@ -98,7 +98,6 @@ class Observer:
         self._cost = max(self.stalled_seconds, self._cost / 2)
 
     def stop_requested(self) -> bool:
-        """Return whether training should stop at the next step."""
         raise NotImplementedError
 
 

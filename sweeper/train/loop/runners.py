@@ -1,13 +1,9 @@
 """Runners of steps: one step as a graph function, and one runner for each way of reading the data.
 
-- `IndexRunner`: arrays, gathered by index inside the graph;
-- `DatasetRunner`: a ``tf.data`` iterator, from which the graph draws;
-- `BatchRunner`: batches from Python code, one graph call for each.
-
 Everything is traced before the first step runs, so a restore finds all variables (optimizer slots,
 metrics, layers of unbuilt models).
 
-The first two runners run any number of steps in a loop inside the graph. The loop is the same graph for
+`IndexRunner` and `DatasetRunner` run any number of steps in a loop inside the graph. The loop is the same graph for
 one step and for an epoch, so the bounds of a block of steps do not affect the result; they only decide
 when callbacks are called.
 
@@ -18,21 +14,18 @@ create the variables from shapes alone, and a `TrainingStep` knows what its opti
 A step that runs eagerly creates variables when it first runs. A resumed training therefore runs one
 step, whose other changes the restore overwrites.
 
-Gathering a batch is fastest on the device that trains. But GPU memory is needed for the model, and a
-data set that fills it would end the trial at its first step. The device of the arrays does not affect
-the result, because a gathered batch is a copy.
+Arrays stay in the host's memory, and a batch is gathered there, as in ``fit``: GPU memory is needed for the
+model, and a data set that fills it would end the trial at its first step.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from itertools import islice
 from typing import Any
 
 import keras
-import numpy as np
 import tensorflow as tf
 
 from sweeper.errors import FactoryError
@@ -114,67 +107,26 @@ class GraphStep:
 
 
 def _zeros(spec: Any) -> Any:
-    """Return zeros of the shape of ``spec``; unknown sizes are 0."""
     return tf.zeros([size or 0 for size in spec.shape.as_list()], spec.dtype)
 
-
-MOST_ON_GPU = 2**30
-"""Maximum size in bytes of a data set on a GPU."""
-
-_SHARE = 4
-"""A data set gets at most one part in so many of a process's limited GPU memory."""
 
 _HOST = "/device:CPU:0"
 
 
-class ArrayPlacement:
-    """Arrays as tensors on a device, from which rows are gathered; None for TensorFlow's choice."""
+def gathering(arrays: Any) -> Callable[[Any], Any]:
+    """Return a function that returns the rows of every array at given indices."""
+    with tf.device(_HOST):
+        tensors = tf.nest.map_structure(
+            lambda array: array if array is None or is_ragged(array) else tf.constant(array), arrays
+        )
 
-    def __init__(self, arrays: Any, device: str | None) -> None:
-        self.device = device
-        with self._on_device():
-            self._tensors = tf.nest.map_structure(
-                lambda array: array if array is None or is_ragged(array) else tf.constant(array),
-                arrays,
-            )
-
-    def gather(self, indices: Any) -> Any:
-        """Return the rows at ``indices`` of every array."""
-        with self._on_device():
+    def gather(indices: Any) -> Any:
+        with tf.device(_HOST):
             return tf.nest.map_structure(
-                lambda tensor: None if tensor is None else tf.gather(tensor, indices), self._tensors
+                lambda tensor: None if tensor is None else tf.gather(tensor, indices), tensors
             )
 
-    def _on_device(self) -> AbstractContextManager[object]:
-        return nullcontext() if self.device is None else tf.device(self.device)
-
-
-def put_arrays(arrays: Any, name: str, notice: Callable[[str], None]) -> ArrayPlacement:
-    """Place ``arrays`` on the GPU if there is one and they are small, otherwise in host memory, with a notice."""
-    room = _room_on_gpu()
-    size = sum(_size(array) for array in tf.nest.flatten(arrays) if array is not None)
-    if room is None or size <= room:
-        return ArrayPlacement(arrays, None)
-    notice(
-        f"the {name} data have {size / 2**20:,.0f} MiB, and at most {room / 2**20:,.0f} MiB are "
-        "placed on a GPU; they stay in the host's memory, and each batch is copied from there"
-    )
-    return ArrayPlacement(arrays, _HOST)
-
-
-def _size(array: Any) -> int:
-    parts = tf.nest.flatten(array, expand_composites=True)
-    return sum(int(np.prod(part.shape)) * tf.as_dtype(part.dtype).size for part in parts)
-
-
-def _room_on_gpu() -> int | None:
-    """Return the bytes for a data set on the first GPU; None without a GPU."""
-    gpus = tf.config.list_physical_devices("GPU")
-    if not gpus:
-        return None
-    limits = tf.config.get_logical_device_configuration(gpus[0]) or ()
-    megabytes = [each.memory_limit for each in limits if each.memory_limit is not None]
-    return min([MOST_ON_GPU, *(int(each * 2**20) // _SHARE for each in megabytes)])
+    return gather
 
 
 def make_runner(
@@ -188,8 +140,7 @@ def make_runner(
     """Return the runner of ``step``, a ``train_step`` or ``test_step``, for ``source``; see `Reader`."""
     reader = Reader(source, steps_per_epoch, continues=continues)
     if isinstance(source, ArraySource):
-        placement = put_arrays(source.packed, source.name, source.notice)
-        return IndexRunner(reader, GraphStep(model, step, placement.gather))
+        return IndexRunner(reader, GraphStep(model, step, gathering(source.packed)))
     spec = source.spec()
     one = GraphStep(model, step, spec.pack)
     if isinstance(source, TfDataSource):
@@ -266,7 +217,9 @@ class IndexRunner(Runner):
         logs: Logs = {}
         if begin >= end:
             return logs
-        order = self._order_of(pass_)
+        if self._order is None or self._order[0] != pass_:
+            self._order = (pass_, tf.constant(self.source.order(pass_), tf.int64))
+        order = self._order[1]
         if not self.one.eager:
             return self._block(  # type: ignore[no-any-return]
                 order, tf.constant(begin, tf.int64), tf.constant(end, tf.int64)
@@ -275,11 +228,6 @@ class IndexRunner(Runner):
         for step in range(begin, end):
             logs = self.one(order[step * size : (step + 1) * size])
         return logs
-
-    def _order_of(self, pass_: int) -> Any:
-        if self._order is None or self._order[0] != pass_:
-            self._order = (pass_, tf.constant(self.source.order(pass_), tf.int64))
-        return self._order[1]
 
 
 class BatchRunner(Runner):

@@ -18,20 +18,13 @@ from tensorflow.python.eager import context
 from tensorflow.python.ops import stateful_random_ops
 
 from sweeper.errors import UncapturableError
-from sweeper.train.codec import (
-    Json,
-    Tensors,
-    assign_replicas,
-    held_tensors,
-    hold_replicas,
-    replicas_of,
-)
+from sweeper.train.codec import Json, Tensors, assign_replicas, decode, encode, hold_replicas
 from sweeper.train.component import Component
 from sweeper.train.randomness.tracing import Trace, TracedFunctions
 
 
 class GlobalSeedGenerator(Component):
-    """Component of Keras's global seed generator, used by ``keras.random`` calls without a seed.
+    """Component of Keras's last seed and global seed generator, used by ``keras.random`` calls without a seed.
 
     There may be two generators. After ``clear_session()`` or ``set_random_seed()`` in a callback,
     the next call creates a new one, while the graph of the training step still uses the variable
@@ -76,6 +69,7 @@ class GlobalSeedGenerator(Component):
         if generator is not None and generator is not self._traced:
             hold_replicas(generator.state, f"{self.name}/state", tensors)
         return {
+            "seed": global_state.get_global_attribute(_LAST_SEED),
             "present": generator is not None,
             "traced": self._traced is not None,
             "same": generator is self._traced,
@@ -99,7 +93,8 @@ class GlobalSeedGenerator(Component):
             if generator is None or generator is self._traced:
                 generator = keras.random.SeedGenerator(0)
             assign_replicas(generator.state, f"{self.name}/state", tensors)
-        set_global_seed_generator(generator)
+        global_state.set_global_attribute(_GLOBAL_SEED_GENERATOR, generator)
+        global_state.set_global_attribute(_LAST_SEED, saved["seed"])
 
 
 class PythonRandom(Component):
@@ -108,10 +103,10 @@ class PythonRandom(Component):
     name = "python_random"
 
     def capture(self, tensors: Tensors) -> Json:
-        return _capture_mersenne(random.getstate(), f"{self.name}/words", tensors)
+        return encode(random.getstate(), f"{self.name}/state", tensors)
 
     def restore(self, saved: Json, tensors: Mapping[str, Any]) -> None:
-        random.setstate(_restore_mersenne(saved, f"{self.name}/words", tensors))
+        random.setstate(decode(saved, tensors))
 
 
 class NumpyRandom(Component):
@@ -120,15 +115,11 @@ class NumpyRandom(Component):
     name = "numpy_random"
 
     def capture(self, tensors: Tensors) -> Json:
-        kind, words, position, has_gauss, cached = np.random.get_state()  # noqa: NPY002 - what users use
-        tensors[f"{self.name}/words"] = np.array(words)
-        return {"kind": kind, "position": position, "has_gauss": has_gauss, "cached": cached}
+        state = np.random.get_state(legacy=False)  # noqa: NPY002 - what users use
+        return encode(state, f"{self.name}/state", tensors)
 
     def restore(self, saved: Json, tensors: Mapping[str, Any]) -> None:
-        words = np.asarray(tensors[f"{self.name}/words"], dtype=np.uint32)
-        np.random.set_state(  # noqa: NPY002 - what users use
-            (saved["kind"], words, saved["position"], saved["has_gauss"], saved["cached"])
-        )
+        np.random.set_state(decode(saved, tensors))  # noqa: NPY002 - what users use
 
 
 class TensorFlowRandom(Component):
@@ -146,21 +137,9 @@ class TensorFlowRandom(Component):
             "seed": getattr(eager, "_seed", None),
             "generator": None
             if generator is None
-            else _capture_mersenne(generator.getstate(), f"{self.name}/words", tensors),
+            else encode(generator.getstate(), f"{self.name}/state", tensors),
             "global": None if shared is None else int(shared.algorithm),
         }
-
-    def mismatches(self, saved: Json, tensors: Mapping[str, Any]) -> list[str]:
-        if saved["global"] is None:
-            return []
-        shared = stateful_random_ops.global_generator
-        was = len(held_tensors(f"{self.name}/global", tensors))
-        now = 1 if shared is None else len(replicas_of(shared.state))
-        if was == now:
-            return []
-        seen = f"TensorFlow's global generator had a state on {was} replicas when the checkpoint was written"
-        advice = "call tf.random.get_global_generator() in the model factory"
-        return [f"{seen}, and has one on {now} now; {advice}"]
 
     def restore(self, saved: Json, tensors: Mapping[str, Any]) -> None:
         if saved["global"] is not None:
@@ -175,13 +154,11 @@ class TensorFlowRandom(Component):
             return
         tf.random.set_seed(saved["seed"])
         if saved["generator"] is not None:
-            words = _restore_mersenne(saved["generator"], f"{self.name}/words", tensors)
-            context.context()._rng.setstate(words)
+            context.context()._rng.setstate(decode(saved["generator"], tensors))
 
 
-def process_generators() -> tuple[Component, ...]:
-    """Return the components of the process-wide generators."""
-    return (GlobalSeedGenerator(), PythonRandom(), NumpyRandom(), TensorFlowRandom())
+def process_generators(functions: TracedFunctions | None = None) -> tuple[Component, ...]:
+    return (GlobalSeedGenerator(functions), PythonRandom(), NumpyRandom(), TensorFlowRandom())
 
 
 class RecordedState:
@@ -194,7 +171,6 @@ class RecordedState:
             self._saved.append((component, component.capture(tensors), tensors))
 
     def restore(self) -> None:
-        """Restore the recorded state; may be called any number of times."""
         for component, saved, tensors in self._saved:
             component.restore(saved, tensors)
 
@@ -202,22 +178,9 @@ class RecordedState:
 _GLOBAL_SEED_GENERATOR = "global_seed_generator"
 """Key of the generator in Keras's global state; a constant of Keras only from 3.14 on."""
 
+_LAST_SEED = "global_random_seed"
+
 
 def global_seed_generator() -> Any:
     """Return Keras's global seed generator of this thread; None if it was not used yet."""
     return global_state.get_global_attribute(_GLOBAL_SEED_GENERATOR)
-
-
-def set_global_seed_generator(generator: Any) -> None:
-    """Set Keras's global seed generator of this thread; None for one that Keras creates when needed."""
-    global_state.set_global_attribute(_GLOBAL_SEED_GENERATOR, generator)
-
-
-def _capture_mersenne(state: Any, key: str, tensors: Tensors) -> Json:
-    version, words, gauss = state
-    tensors[key] = np.array(words, dtype=np.uint32)
-    return {"version": version, "gauss": gauss}
-
-
-def _restore_mersenne(saved: Json, key: str, tensors: Mapping[str, Any]) -> Any:
-    return (saved["version"], tuple(int(word) for word in tensors[key]), saved["gauss"])

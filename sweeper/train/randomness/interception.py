@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import os
 import random
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Self
 
+import tensorflow as tf
 from numpy.random import bit_generator
 from tensorflow.python.data.ops import structured_function
 from tensorflow.python.eager import context
@@ -44,7 +46,6 @@ class Replaceable:
 
     @property
     def current(self) -> Any:
-        """Return what is there now."""
         return getattr(self.owner, self.name)
 
 
@@ -57,24 +58,55 @@ _SYSTEM = "to name the user's lines that draw from the operating system"
 SYSTEM_BYTES = Replaceable(os, "urandom", _SYSTEM)
 SYSTEM_BYTES_OF_RANDOM = Replaceable(random, "_urandom", _SYSTEM)
 
-_EAGER = "to give each call of an eager random operation seeds whose number can be saved"
-DRAWN_SEED = Replaceable(context, "internal_operation_seed", _EAGER)
-FAST_PATHS, SLOW_PATHS = (
-    tuple(
-        Replaceable(module, name, _EAGER)
-        for module in (gen_candidate_sampling_ops, gen_image_ops, gen_random_ops)
-    )
-    for name in ("pywrap_tfe", "_execute")
+DRAWN_SEED = Replaceable(
+    context,
+    "internal_operation_seed",
+    "to know the seeds that TensorFlow draws, which are saved already",
+)
+STATEFUL_RANDOM = frozenset(
+    {
+        "AllCandidateSampler",
+        "FixedUnigramCandidateSampler",
+        "LearnedUnigramCandidateSampler",
+        "LogUniformCandidateSampler",
+        "Multinomial",
+        "ParameterizedTruncatedNormal",
+        "RandomCrop",
+        "RandomGamma",
+        "RandomPoisson",
+        "RandomPoissonV2",
+        "RandomShuffle",
+        "RandomStandardNormal",
+        "RandomUniform",
+        "RandomUniformInt",
+        "SampleDistortedBoundingBox",
+        "SampleDistortedBoundingBoxV2",
+        "ThreadUnsafeUnigramCandidateSampler",
+        "TruncatedNormal",
+        "UniformCandidateSampler",
+    }
+)
+"""Stateful random ops of TensorFlow."""
+
+_RANDOM = (
+    "to give each call of an eager random operation seeds whose number can be saved, and to draw from a generator "
+    "whose state is a variable, where a graph's kernel would draw"
 )
 
-_GRAPHS = "to draw from a generator whose state is a variable, where a graph's kernel would draw"
-GRAPH_OPERATIONS = {
-    name: Replaceable(gen_random_ops, name, _GRAPHS)
-    for name in (
-        *("multinomial", "random_gamma", "random_poisson_v2", "random_shuffle"),
-        *("random_standard_normal", "random_uniform", "random_uniform_int", "truncated_normal"),
+
+def _function_of(op: str) -> Replaceable:
+    name = re.sub("(?<!^)(?=[A-Z])", "_", op).lower()
+    modules = (gen_candidate_sampling_ops, gen_image_ops, gen_random_ops)
+    return Replaceable(
+        next((m for m in modules if hasattr(m, name)), gen_random_ops), name, _RANDOM
     )
-}
+
+
+RANDOM_FUNCTIONS = {op: _function_of(op) for op in STATEFUL_RANDOM}
+"""The functions that ``tf.random``, ``tf.image`` and ``tf.nn`` call, by op."""
+
+RAW_RANDOM_FUNCTIONS = {op: Replaceable(tf.raw_ops, op, _RANDOM) for op in STATEFUL_RANDOM}
+
 DATASET_FUNCTION = Replaceable(
     structured_function.StructuredFunctionWrapper,
     "__init__",
@@ -115,16 +147,3 @@ class Interception:
 def _put(functions: Replacements) -> None:
     for each, function in functions:
         setattr(each.owner, each.name, function)
-
-
-class WithFunction:
-    """A module with one replaced function."""
-
-    def __init__(self, module: Any, name: str, function: Callable[..., Any]) -> None:
-        self._module = module
-        setattr(self, name, function)
-
-    def __getattr__(self, name: str) -> Any:
-        value = getattr(self._module, name)
-        setattr(self, name, value)
-        return value

@@ -195,7 +195,6 @@ def _zeros(spec: Any) -> Any:
 
 
 def _form(value: Any) -> str:
-    """Return the form of a tensor or specification, for errors."""
     if isinstance(value, tf.SparseTensor | tf.SparseTensorSpec):
         return "a sparse tensor"
     if isinstance(value, tf.RaggedTensor | tf.RaggedTensorSpec):

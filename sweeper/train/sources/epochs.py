@@ -3,16 +3,15 @@
 The function must return the same batches for the same epoch. Then a resumed epoch draws and drops the
 batches that were trained on already, and nothing needs to be captured.
 
-Pass p of a finite ``MapDataset`` is repetition p of grain's ``repeat()``, so its shuffles differ between epochs. It is
-read by index, so a resumed pass begins at its step. An ``IterDataset`` or a ``DataLoader`` has the same order in every
-pass, unless it repeats itself, and a resumed pass is read again.
+Pass p of a finite ``MapDataset`` of grain is repetition p of its ``repeat()``, so its shuffles differ between epochs.
+An ``IterDataset`` or a ``DataLoader`` has the same order in every pass, unless it repeats itself.
 """
 
 from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable
 from typing import Any
 
 from sweeper.errors import DataError
@@ -69,9 +68,6 @@ class EpochFunctionSource(DataSource):
         return (standardize_batch(batch, self.class_weight, self.name) for batch in batches)
 
 
-_DISCARDS = ("Filter", "FlatMap")
-
-
 def is_grain(given: object) -> bool:
     """Return whether ``given`` is data of grain, without importing grain."""
     grain = sys.modules.get("grain")
@@ -80,56 +76,28 @@ def is_grain(given: object) -> bool:
     )
 
 
-class GrainSource(DataSource):
-    """Batches of a grain dataset or loader."""
+class GrainSource(EpochFunctionSource):
+    """Batches of a grain dataset or loader, which is iterated anew for each pass."""
+
+    by_epoch = False
 
     def __init__(self, dataset: Any, options: SourceOptions) -> None:
-        super().__init__(options)
         import grain
 
-        self._dataset = dataset
-        self._by_index = isinstance(dataset, grain.MapDataset)
-        self._length = len(dataset) if self._by_index else None
-        self.is_read_again = not self._by_index or _discards(dataset)
+        length = len(dataset) if isinstance(dataset, grain.MapDataset) else None
+        sampler = getattr(dataset, "_sampler", None)
+        self._endless = (length or 0) >= sys.maxsize or (
+            sampler is not None and getattr(sampler, "_num_epochs", 1) is None
+        )
 
-    @property
-    def steps(self) -> int | None:
-        return None if self.is_read_again or self.endless else self._length
+        def grain_pass(number: int) -> Iterable[Any]:
+            if length is None or self._endless:
+                return dataset  # type: ignore[no-any-return]
+            begin = number * length
+            return dataset.repeat()[begin : begin + length].to_iter_dataset()  # type: ignore[no-any-return]
+
+        super().__init__(grain_pass, options)
 
     @property
     def endless(self) -> bool:
-        if self._length is not None:
-            return self._length >= sys.maxsize
-        sampler = getattr(self._dataset, "_sampler", None)
-        return sampler is not None and getattr(sampler, "_num_epochs", 1) is None
-
-    def spec(self) -> BatchSpec:
-        """Return the form of the batches, from the first of pass 0."""
-        return spec_of(map(self._standardize, self._iterate(0)), self.name)
-
-    def open(self, pass_: int, step: int) -> Iterator[Batch]:
-        iterator = self._iterate(pass_, 0 if self.is_read_again else step)
-        if self.is_read_again:
-            self.drop(iterator, step, "the grain dataset")
-        return map(self._standardize, iterator)
-
-    def _iterate(self, pass_: int, step: int = 0) -> Iterator[Any]:
-        dataset, length = self._dataset, self._length
-        if length is None:
-            return iter(dataset)
-        if not self.endless:
-            begin = pass_ * length
-            dataset = dataset.repeat()[begin + step : begin + length]
-        elif step:
-            dataset = dataset[step:]
-        return iter(dataset.to_iter_dataset())
-
-    def _standardize(self, batch: Any) -> Batch:
-        return standardize_batch(batch, self.class_weight, self.name)
-
-
-def _discards(dataset: Any) -> bool:
-    """Return whether the length of a ``MapDataset`` includes elements that its iterator skips."""
-    return any(part in type(dataset).__name__ for part in _DISCARDS) or any(
-        map(_discards, dataset.parents)
-    )
+        return self._endless

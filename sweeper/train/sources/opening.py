@@ -26,7 +26,6 @@ from sweeper.train.sources.arrays import (
 )
 from sweeper.train.sources.epochs import EpochFunctionSource, GrainSource, is_grain
 from sweeper.train.sources.pydataset import PyDatasetSource
-from sweeper.train.sources.runner import continued_epoch
 from sweeper.train.sources.tfdata import TfDataSource
 
 KINDS = (
@@ -60,11 +59,15 @@ def open_sources(
         raise DataError(msg)
     limit = data.steps_per_epoch
     if limit and source.steps and source.steps % limit and not source.by_epoch:
-        notice(continued_epoch(limit, source.steps))
+        notice(
+            f"Data(steps_per_epoch={limit:,}): a pass over the training data has {source.steps:,} "
+            "batches, so a pass ends inside an epoch, and the epoch continues with the next pass; "
+            "model.fit would end the epoch there. For one pass per epoch, leave steps_per_epoch out"
+        )
     if validation is None:
         return source, None
     test = _open_validation(data, validation, notice)
-    _share_shuffles(source, test, data, notice)
+    _check_shared(source, test, data, notice)
     return source, test
 
 
@@ -142,29 +145,21 @@ def _open(
     raise DataError(msg)
 
 
-def _share_shuffles(
+def _check_shared(
     train: DataSource, test: DataSource, data: Data, notice: Callable[[str], None]
 ) -> None:
-    """Have parts of one dataset that is reshuffled every epoch draw its seeds in one order, or refuse them."""
+    """Tell of parts of one dataset that is reshuffled every epoch; refuse them if a pass is not read to its end."""
     if not isinstance(train, TfDataSource) or not isinstance(test, TfDataSource):
         return
     shared = [node for key, node in train.reshuffling.items() if key in test.reshuffling]
     if not shared:
         return
-    # A zip may have several, and the one that is named alone would be mended alone.
-    sizes = [getattr(node, "_buffer_size", None) for node in shared]
-    calls = sorted({f"shuffle({'…' if size is None else int(size)})" for size in sizes})
-    that = "that shuffle" if len(shared) == 1 else f"each of {', '.join(calls)}"
     found = (
         "Data(train=…) and Data(validation=…) are parts of one dataset that is reshuffled in "
         "every epoch, so samples move from one part to the other"
     )
-    advice = (
-        f"split it before {calls[0] if len(shared) == 1 else 'every shuffle'}, or give {that} "
-        "reshuffle_each_iteration=False"
-    )
-    limited = data.steps_per_epoch is not None or data.validation_steps is not None
-    if limited or not train.share(test):
+    advice = "split it before every shuffle, or give each reshuffle_each_iteration=False"
+    if data.steps_per_epoch is not None or data.validation_steps is not None:
         msg = f"{found}, and a resumed trial could not split them as before; {advice}"
         raise DataError(msg)
     notice(f"{found}, and the validation measures samples that were trained on; {advice}")

@@ -16,16 +16,6 @@ from sweeper.train.codec import Json, Tensors
 from sweeper.train.data import Batch, DataSource
 
 
-def continued_epoch(steps_per_epoch: int, batches: int) -> str:
-    """Return the notice that a pass of ``batches`` ends inside of epochs."""
-    return (
-        f"Data(steps_per_epoch={steps_per_epoch:,}): a pass over the training data has "
-        f"{batches:,} batches, so a pass ends inside an epoch, and the epoch continues with the "
-        "next pass; model.fit would end the epoch there. For one pass per epoch, leave "
-        "steps_per_epoch out"
-    )
-
-
 @dataclass
 class _NextBatch:
     """Position of the next batch: number ``drawn`` of ``pass_``, number ``step`` of ``epoch``."""
@@ -52,8 +42,6 @@ class Reader:
         self._at = _NextBatch()
         self._iterator: Iterator[Batch] | None = None
         self._opened: Callable[[], None] = lambda: None
-        self._first = True
-        self._reported = source.steps is not None
 
     @property
     def is_open(self) -> bool:
@@ -67,7 +55,6 @@ class Reader:
     def reopen(self) -> None:
         """Open the pass now, at the position of the training."""
         self._iterator = self.source.open(self._at.pass_, self._at.drawn)
-        self._first = False
 
     @property
     def steps(self) -> int | None:
@@ -114,9 +101,7 @@ class Reader:
                 at.pass_, at.drawn = epoch, step
             at.epoch, at.step = epoch, step
         if self._iterator is None:
-            if self._first or not self.source.reads_all_again:
-                self._opened()
-            self._first = False
+            self._opened()
             self._iterator = self.source.open(at.pass_, at.drawn)
         return self._iterator
 
@@ -133,9 +118,6 @@ class Reader:
             raise DataError(msg)
         if not self.continues:
             return False
-        if at.step and not self._reported:
-            self.source.notice(continued_epoch(self._limit or 0, at.drawn))
-            self._reported = True
         self._close()
         at.pass_, at.drawn = at.pass_ + 1, 0
         return True
@@ -151,7 +133,6 @@ class Reader:
         return None
 
     def capture(self, name: str, tensors: Tensors) -> Json:
-        """Return the position, and the source's own state."""
         return {"place": asdict(self._at), "own": self.source.capture(name, tensors)}
 
     def restore(self, name: str, saved: Json, tensors: Mapping[str, Any]) -> None:

@@ -64,7 +64,6 @@ REFUSED: Mapping[type[keras.callbacks.Callback], str] = (
 
 
 def size_of(logger: keras.callbacks.CSVLogger) -> int:
-    """Return the size of the logger's file; 0 if there is none."""
     file = Path(logger.filename)
     return file.stat().st_size if file.exists() else 0
 
@@ -167,50 +166,54 @@ def listens_to_batches(callbacks: Iterable[keras.callbacks.Callback], *, test: b
 
 
 class CallbackStates(Component):
-    """Component of the user's callbacks; raises UncapturableError if the state of one cannot be restored."""
+    """Component of the user's callbacks and ``tracked`` objects; refuses those whose state cannot be restored."""
 
     name = "callbacks"
 
-    def __init__(self, callbacks: Iterable[keras.callbacks.Callback]) -> None:
-        self._callbacks = tuple(callbacks)
-        for callback in self._callbacks:
+    def __init__(
+        self, callbacks: Iterable[keras.callbacks.Callback], tracked: Mapping[str, Any]
+    ) -> None:
+        self._objects: list[tuple[str, Any]] = []
+        for callback in callbacks:
             _refuse(callback)
+            self._objects.append((f"callback {_name(callback)}", callback))
+        for name, obj in tracked.items():
+            check_trackable(name, obj)
+            self._objects.append((f"tracked object {name!r}", obj))
 
     def capture(self, tensors: Tensors) -> Json:
         encoder = Encoder(tensors)
-        return [self._capture(i, c, encoder) for i, c in enumerate(self._callbacks)]
+        return [self._capture(i, encoder, *each) for i, each in enumerate(self._objects)]
 
-    def _capture(self, index: int, callback: keras.callbacks.Callback, encoder: Encoder) -> Json:
-        saved: dict[str, Json] = {"class": _name(callback)}
-        if tells_its_state(callback):
-            saved["state"] = encode_own_state(
-                encoder, callback, f"callback {_name(callback)}", f"{self.name}/{index}/state"
-            )
-        if isinstance(callback, keras.callbacks.CSVLogger):
-            saved["file_size"] = size_of(callback)
-        if isinstance(callback, keras.callbacks.TensorBoard):
-            saved["event_files"] = flushed_sizes(callback)
+    def _capture(self, index: int, encoder: Encoder, name: str, obj: Any) -> Json:
+        saved: dict[str, Json] = {"name": name}
+        if has_own_state(obj):
+            saved["state"] = encode_own_state(encoder, obj, name, f"{self.name}/{index}/state")
+        if isinstance(obj, keras.callbacks.CSVLogger):
+            saved["file_size"] = size_of(obj)
+        if isinstance(obj, keras.callbacks.TensorBoard):
+            saved["event_files"] = flushed_sizes(obj)
         return saved
 
     def mismatches(self, saved: Json, tensors: Mapping[str, Any]) -> list[str]:
-        was = [entry["class"] for entry in saved]
-        now = [_name(callback) for callback in self._callbacks]
+        was = [entry["name"] for entry in saved]
+        now = [name for name, _ in self._objects]
         if was != now:
-            return [f"callbacks: the checkpoint has {was}, and the study makes {now}"]
+            return [f"the checkpoint has {', '.join(was)}, and the study makes {', '.join(now)}"]
         found = []
         decoder = Decoder(tensors)
-        for callback, entry in zip(self._callbacks, saved, strict=True):
-            if ("state" in entry) != tells_its_state(callback):
-                found.append(f"callback {_name(callback)} gained or lost get_state and set_state")
+        for (name, obj), entry in zip(self._objects, saved, strict=True):
+            if ("state" in entry) != has_own_state(obj):
+                found.append(f"{name} gained or lost get_state and set_state")
             try:
                 decoder.decode(entry.get("state"))
             except UnplaceableError as error:
-                found.append(f"callback {_name(callback)}: {error}")
+                found.append(f"{name}: {error}")
         return found
 
     def before_train_begin(self, saved: Json | None) -> None:
         # Before ``on_train_begin`` of CSVLogger, which opens its file.
-        for index, callback in enumerate(self._callbacks):
+        for index, (_, callback) in enumerate(self._objects):
             if isinstance(callback, keras.callbacks.CSVLogger):
                 if saved is None:
                     remember_start(callback)
@@ -220,16 +223,16 @@ class CallbackStates(Component):
                 cut_event_files(callback, saved[index].get("event_files", {}))
 
     def after_train_end(self) -> None:
-        for callback in self._callbacks:
+        for _, callback in self._objects:
             if isinstance(callback, keras.callbacks.CSVLogger):
                 # The training has ended, so its rows are kept.
                 _note(callback).unlink(missing_ok=True)
 
     def restore(self, saved: Json, tensors: Mapping[str, Any]) -> None:
         decoder = Decoder(tensors)
-        for callback, entry in zip(self._callbacks, saved, strict=True):
+        for (_, obj), entry in zip(self._objects, saved, strict=True):
             if "state" in entry:
-                callback.set_state(decoder.decode(entry["state"]))
+                obj.set_state(decoder.decode(entry["state"]))
 
 
 def without_superfluous(
@@ -311,48 +314,8 @@ def summaries_to(
     return opened
 
 
-class Tracked(Component):
-    """Component of the objects registered with ``Trial.track``: their names, and results of ``get_state``."""
-
-    name = "tracked"
-
-    def __init__(self, objects: Mapping[str, Any]) -> None:
-        self._objects = dict(objects)
-        for name, value in self._objects.items():
-            check_trackable(name, value)
-
-    def capture(self, tensors: Tensors) -> Json:
-        encoder = Encoder(tensors)
-        saved: dict[str, Json] = {}
-        for name, value in self._objects.items():
-            saved[name] = None
-            if has_own_state(value):
-                shown, path = f"the tracked object {name!r}", f"{self.name}/{name}"
-                saved[name] = encode_own_state(encoder, value, shown, path)
-        return saved
-
-    def mismatches(self, saved: Json, tensors: Mapping[str, Any]) -> list[str]:
-        found = [f"the tracked object {n!r} is not in it" for n in self._objects if n not in saved]
-        decoder = Decoder(tensors)
-        for name, node in saved.items():
-            if name not in self._objects:
-                found.append(f"it has an unexpected tracked object {name!r}")
-                continue
-            try:
-                decoder.decode(node)
-            except UnplaceableError as error:
-                found.append(f"the tracked object {name!r}: {error}")
-        return found
-
-    def restore(self, saved: Json, tensors: Mapping[str, Any]) -> None:
-        decoder = Decoder(tensors)
-        for name, value in self._objects.items():
-            if has_own_state(value):
-                value.set_state(decoder.decode(saved[name]))
-
-
 def has_own_state(value: object) -> bool:
-    """Return whether a tracked object is restored by its own ``set_state``."""
+    """Return whether an object is restored by its own ``set_state``."""
     own = framework_variables(value) is None and not isinstance(value, np.random.RandomState)
     return own and tells_its_state(value)
 

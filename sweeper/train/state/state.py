@@ -29,17 +29,11 @@ from sweeper.checkpoint.format import LoadedCheckpoint, Snapshot
 from sweeper.records.results import EpochRecord
 from sweeper.train.codec import Json, Tensors, UnplaceableError, decode, encode
 from sweeper.train.component import Component
-from sweeper.train.randomness.generators import (
-    GlobalSeedGenerator,
-    NumpyRandom,
-    PythonRandom,
-    TensorFlowRandom,
-)
+from sweeper.train.randomness.generators import process_generators
 from sweeper.train.randomness.hidden_state import HiddenState
 from sweeper.train.sources.runner import Reader, Runner
-from sweeper.train.state.callbacks import CallbackStates, Tracked
-from sweeper.train.state.fixed_parts import FixedParts, KerasSettings
-from sweeper.train.state.variables import Reach, Variables, refuse_misfits
+from sweeper.train.state.callbacks import CallbackStates
+from sweeper.train.state.variables import FixedParts, Reach, Variables, refuse_misfits
 from sweeper.train.userstate import Roots, UserState
 
 _DIGESTED = ("model/", "optimizer/", "optimizers/")
@@ -71,7 +65,6 @@ class Position:
 
     @classmethod
     def restored(cls, saved: Json, tensors: Mapping[str, Any]) -> Position:
-        """Return the captured position."""
         return cls(**{**saved, "logs": decode(saved["logs"], tensors)})
 
     def after(self, steps: int) -> Position:
@@ -115,7 +108,6 @@ class HistoryRecord(Component):
 
 
 def epochs_in(loaded: LoadedCheckpoint) -> tuple[EpochRecord, ...]:
-    """Return the finished epochs in a checkpoint."""
     saved = loaded.state[HistoryRecord.name]["epochs"]
     return tuple(EpochRecord(epoch, metrics) for epoch, metrics in saved)
 
@@ -177,7 +169,6 @@ class Reopening(Component):
             each.watch_openings(partial(self._note, use))
 
     def _note(self, use: str) -> None:
-        """Record the state before a pass of ``use`` is opened."""
         tensors: Tensors = {}
         saved = {
             "user_state": self._user_state.capture_data(use, tensors),
@@ -209,7 +200,6 @@ class Reopening(Component):
         ]
 
     def restore(self, saved: Json, tensors: Mapping[str, Any]) -> None:
-        """Read the data again up to the training's position."""
         self._opened = {}
         for use, opened in saved.items():
             prefix = f"{self.name}/{use}/"
@@ -240,13 +230,7 @@ def default_components(
     model = roots.model
     reach = Reach(model, roots.step)
     user_state = UserState(roots, lambda: reach.now.covered, notice)
-    generators: list[Component] = [
-        GlobalSeedGenerator(None if hidden is None else hidden.traced_functions),
-        KerasSettings(),
-        PythonRandom(),
-        NumpyRandom(),
-        TensorFlowRandom(),
-    ]
+    generators = process_generators(None if hidden is None else hidden.traced_functions)
     libraries: tuple[Component, ...] = () if hidden is None else hidden.components
     if hidden is not None:
         hidden.traced_functions.on_trace(lambda trace: user_state.traced(trace.function))
@@ -272,10 +256,9 @@ def default_components(
         Variables("metrics", lambda: model.metrics_variables),
         Variables("reachable", lambda: reach.now.loose),
         user_state,
-        Tracked(roots.tracked),
         *generators,
         history,
-        CallbackStates(roots.callbacks),
+        CallbackStates(roots.callbacks, roots.tracked),
         *libraries,
     ]
 
@@ -324,9 +307,6 @@ class TrainingState:
     def before_train_begin(self, loaded: LoadedCheckpoint | None = None) -> None:
         """Prepare for the callbacks' ``on_train_begin``; ``loaded`` is the checkpoint to resume from."""
         if loaded is not None:
-            for component in self.components:
-                if component.name in loaded.state:
-                    component.build(loaded.state[component.name])
             self._check(loaded)
         for component in self.components:
             component.before_train_begin(None if loaded is None else loaded.state[component.name])
@@ -359,7 +339,6 @@ class TrainingState:
         self.first_step_done()
 
     def restore(self, loaded: LoadedCheckpoint) -> Position:
-        """Restore all components, and return the position."""
         self.begin()
         self._check(loaded)
         for component in self.components:

@@ -1,37 +1,50 @@
-"""Components of variables: the model's, the optimizer's, the metrics', and those found elsewhere.
+"""Components of variables, and of the parts that must not be replaced during training.
 
 ``model.variables`` has the variables that Keras tracks. A GAN's second optimizer, a seed generator in a
 list of a plain object, a metric that ``metrics`` does not return, or a `tf.random.Generator` is not
 tracked. They are found by a walk over attributes, in the order in which the model's code set them,
 which is the same in every process.
+
+A traced step continues to use the objects and settings of its trace, and a checkpoint identifies variables by
+their position in Keras's lists. A resumed process has only what the factory creates. So a model that is
+compiled again, a schedule in place of a number, another dtype policy, or a variable that is added during training
+is refused by name at the next checkpoint. A step that runs eagerly creates variables when it first runs, so its
+parts are recorded then.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import keras
 import numpy as np
+import tensorflow as tf
 import xxhash
 
 from sweeper.checkpoint.format import LoadedCheckpoint
-from sweeper.errors import RestoreError
-from sweeper.inspection import keras_names
+from sweeper.errors import RestoreError, UncapturableError
 from sweeper.inspection import walk as objects
 from sweeper.inspection.sorts import (
     OF_KERAS,
     Sort,
-    fields_of,
+    class_name,
     framework_variables,
-    is_plain_object,
     is_variable,
     sort_of,
 )
-from sweeper.inspection.walk import Edge, ObjectPath
-from sweeper.train.codec import Json, Tensors, assign_replicas, form_of, held_tensors, hold_replicas
+from sweeper.inspection.walk import Edge, ObjectPath, edges_of
+from sweeper.train.codec import (
+    Json,
+    Tensors,
+    assign_replicas,
+    form_of,
+    held_tensors,
+    hold_replicas,
+    same,
+)
 from sweeper.train.component import Component
 from sweeper.train.step import TrainingStep
 
@@ -104,7 +117,6 @@ class Variables(Component):
 
 
 def path_of(variable: Any) -> str:
-    """Return Keras's path of a variable, or TensorFlow's name."""
     return str(getattr(variable, "path", None) or variable.name)
 
 
@@ -145,10 +157,6 @@ def weights_digest(model: keras.Model) -> str:
     for weight in model.weights:
         digest.update(np.ascontiguousarray(weight).reshape(-1).view(np.uint8).data)
     return digest.hexdigest()
-
-
-_SKIPPED = keras_names.CONNECTIONS | keras_names.FUNCTIONS | {keras_names.OPTIMIZER}
-_LISTS = {*keras_names.LISTS, keras_names.LAYERS}
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +204,6 @@ class Reach:
 
     @property
     def now(self) -> Reached:
-        """Return what is reachable."""
         return self._draw() if self._settled is None else self._settled
 
     def _draw(self) -> Reached:
@@ -222,7 +229,12 @@ def walk(model: keras.Model, step: TrainingStep | None = None) -> list[Found]:
     def visit(edge: Edge, _: int) -> list[Edge]:
         if framework_variables(edge.obj) is not None:
             found.append(Found(edge.path.text, edge.obj))
-        return list(_parts(edge.obj, edge.path))
+        sort = sort_of(edge.obj)
+        if sort not in _ENTERED:
+            return []
+        # Keras may have generated a layer's name, which then differs between processes.
+        edges = edges_of(edge.obj, sort, edge.path)
+        return [each._replace(path=each.path._replace(label="")) for each in edges]
 
     roots = [Edge(ObjectPath("model"), model), Edge(ObjectPath("step"), step)]
     # No limit: a missing variable would be wrong after a resume, and nothing would report it.
@@ -230,34 +242,9 @@ def walk(model: keras.Model, step: TrainingStep | None = None) -> list[Found]:
     return found
 
 
-def _parts(value: Any, path: ObjectPath) -> Iterator[Edge]:
-    """Yield the attributes of ``value`` that may have variables, in the order of checkpoints.
-
-    Keras's own lists come last, because paths through the user's attributes are easier to read.
-    """
-    if isinstance(value, Mapping):
-        for key, item in value.items():
-            yield Edge(path.item(key), item)
-    elif isinstance(value, list | tuple):
-        for index, item in enumerate(value):
-            yield Edge(path.item(index), item)
-    elif _is_opened(value):
-        attributes = sorted(fields_of(value).items(), key=lambda item: item[0] in _LISTS)
-        for name, item in attributes:
-            bookkeeping = name in _SKIPPED or name.startswith("_self_")
-            if not bookkeeping and not isinstance(item, str | int | float):
-                yield Edge(path.attribute(name), item)
-        if getattr(value, "optimizer", None) is not None:
-            yield Edge(path.attribute("optimizer"), value.optimizer)
-
-
-_OPENED = OF_KERAS - {Sort.CALLBACK, Sort.DATASET}
-
-
-def _is_opened(value: Any) -> bool:
-    if sort_of(value) in _OPENED or isinstance(value, TrainingStep):
-        return True
-    return not is_variable(value) and is_plain_object(value) and not isinstance(value, type)
+_ENTERED = {Sort.LIST, Sort.DICT, Sort.OBJECT, Sort.WRAPPED} | (
+    OF_KERAS - {Sort.CALLBACK, Sort.DATASET}
+)
 
 
 def _new(each: Found, known: set[int]) -> list[Found]:
@@ -269,3 +256,117 @@ def _new(each: Found, known: set[int]) -> list[Found]:
             own = is_variable(each.value)
             found.append(Found(each.path if own else f"{each.path}: {path_of(variable)}", variable))
     return found
+
+
+_TWO_PHASES = (
+    "for a training in two phases, make both in the factory: two optimizers of which the step "
+    "uses one, or rates and `trainable` flags that a callback changes"
+)
+
+
+class FixedParts(Component):
+    """Component of the classes of parts that must not be replaced during training."""
+
+    name = "parts"
+
+    def __init__(self, model: keras.Model, reach: Reach) -> None:
+        self._model = model
+        self._reach = reach
+        self._parts: dict[str, Any] = {}
+        self._lists: dict[str, list[Any]] = {}
+
+    def begin(self) -> None:
+        # `UserState` captures objects that become reachable later.
+        self._reach.begin()
+
+    def settle(self) -> None:
+        # The parts must not be replaced from now on.
+        self._reach.settle()
+        self._parts, self._lists = self._now(), self._variables()
+
+    def capture(self, tensors: Tensors) -> Json:
+        """Return the classes of the parts; refuse one that was replaced."""
+        del tensors
+        if self._lists:
+            self._check()
+        return {name: _shown(part) for name, part in self._now().items()}
+
+    def mismatches(self, saved: Json, tensors: Mapping[str, Any]) -> list[str]:
+        del tensors
+        now = {name: _shown(part) for name, part in self._now().items()}
+        return [
+            f"{name} was {saved[name]} when the checkpoint was written, and is {shown} now"
+            for name, shown in now.items()
+            if saved.get(name, shown) != shown
+        ]
+
+    def restore(self, saved: Json, tensors: Mapping[str, Any]) -> None:
+        """Do nothing: classes cannot be restored."""
+        del saved, tensors
+
+    def _check(self) -> None:
+        for name, part in self._now().items():
+            if not same(part, self._parts[name]):
+                self._refuse(name, self._parts[name], part)
+        for name, variables in self._variables().items():
+            was = self._lists[name]
+            if len(was) != len(variables) or any(
+                a is not b for a, b in zip(was, variables, strict=True)
+            ):
+                self._refuse_variables(name, was, variables)
+
+    def _now(self) -> dict[str, Any]:
+        model, optimizer = self._model, self._model.optimizer
+        return {
+            "model.optimizer": optimizer,
+            "model.optimizer.learning_rate": getattr(optimizer, "_learning_rate", None),
+            "what the model was compiled with": getattr(model, "_compile_metrics", None),
+            "model.train_function": model.train_function,
+            "model.run_eagerly": bool(model.run_eagerly),
+            "model.distribute_strategy": model.distribute_strategy,
+            "keras.config.floatx()": keras.config.floatx(),
+            "keras.config.epsilon()": keras.config.epsilon(),
+            "keras.config.image_data_format()": keras.config.image_data_format(),
+            "keras.config.dtype_policy()": keras.config.dtype_policy().name,
+            "keras.config.is_flash_attention_enabled()": keras.config.is_flash_attention_enabled(),
+        }
+
+    def _variables(self) -> dict[str, list[Any]]:
+        model, optimizer = self._model, self._model.optimizer
+        return {
+            "model": list(model.variables),
+            "optimizer": [] if optimizer is None else list(optimizer.variables),
+            "metrics": list(model.metrics_variables),
+        }
+
+    def _refuse(self, name: str, was: Any, now: Any) -> None:
+        msg = (
+            f"{name} was replaced during training: it was {_shown(was)}, and is "
+            f"{'another' if _shown(was) == _shown(now) else _shown(now)} now. The traced step "
+            "still uses the first, and a resumed trial would use the factory's; compile the model and make "
+            f"settings once, in the factory, and change values instead; {_TWO_PHASES}"
+        )
+        raise UncapturableError(msg)
+
+    def _refuse_variables(self, name: str, was: Sequence[Any], now: Sequence[Any]) -> None:
+        known, present = {id(v) for v in was}, {id(v) for v in now}
+        added = [repr(path_of(v)) for v in now if id(v) not in known]
+        gone = [repr(path_of(v)) for v in was if id(v) not in present]
+        how = (
+            f"gained {added[0]}" if added else f"lost {gone[0]}" if gone else "changed their order"
+        )
+        more = max(len(added or gone) - 1, 0)
+        msg = (
+            f"the {name}'s variables {how}{f' and {more} more' if more else ''} during training, so "
+            "a checkpoint would not fit the model that the factory makes; make all variables in the "
+            f"factory or in build(), before training; {_TWO_PHASES}"
+        )
+        raise UncapturableError(msg)
+
+
+def _shown(part: Any) -> str:
+    if part is None or isinstance(part, bool | float | str):
+        return repr(part)
+    if isinstance(part, tf.distribute.Strategy):
+        return f"a {type(part).__name__} of {part.num_replicas_in_sync} replicas"
+    return f"a {class_name(type(part))}"

@@ -18,9 +18,8 @@ from typing import Any
 import keras
 import numpy as np
 import tensorflow as tf
-from keras.src.utils import tracking
 
-from sweeper.inspection.sorts import class_name, fields_of
+from sweeper.inspection.sorts import class_name
 from sweeper.train.codec import (
     MISSING,
     TAG,
@@ -63,7 +62,6 @@ class UserEncoder(Encoder):
         self._nodes = nodes
         self._covered = covered
         self._exempt = exempt
-        self._trackers: dict[int, str] | None = None
 
     def holder(self, holder: Holder) -> Json:
         """Return the encoded contents of a changed holder."""
@@ -76,8 +74,6 @@ class UserEncoder(Encoder):
         if holder.shape == KEYED:
             return {"items": self._pairs(list(zip(keys, values, strict=True)), path)}
         if holder.shape != NAMED:
-            if isinstance(holder.obj, set):
-                self._refuse_set(holder.obj, path)
             return self._ordered(values, path)
         began = dict(zip(holder.keys, holder.values, strict=True))
         written = {
@@ -127,13 +123,6 @@ class UserEncoder(Encoder):
         of = self.encode(owner, path)
         node.update({TAG: "view", "of": of, "offset": offset, "dtype": value.dtype.str})
         node.update({"shape": list(value.shape), "strides": list(value.strides)})
-
-    def _fill_tracked(self, node: dict[str, Json], value: Any) -> None:
-        """Encode the kind of a Keras container, and its layer."""
-        if self._trackers is None:
-            found = ((fields_of(n.obj).get("_tracker"), n.path) for n in self._nodes.values())
-            self._trackers = {id(tracker): path for tracker, path in found if tracker is not None}
-        node["tracked"] = [type(value).__name__, self._trackers.get(id(value.tracker))]
 
     def _fill_object(self, node: dict[str, Json], value: Any, path: str) -> None:
         state = self._state(value, path)
@@ -239,15 +228,6 @@ class UserDecoder(Decoder):
             raise UnplaceableError(msg)
         return self._nodes[path].obj
 
-    def container_class(self, node: Json) -> Any:
-        return _TRACKED[node["tracked"][0]] if "tracked" in node else super().container_class(node)
-
-    def keep(self, node: Json, made: Any) -> Any:
-        owner = node["tracked"][1] if "tracked" in node else None
-        if owner is not None:
-            made.tracker = self.object_at(owner)._tracker
-        return super().keep(node, made)
-
     def _method(self, node: Json) -> Any:
         owner = self.decode(node["self"])
         found = inspect.getattr_static(type(owner), node["name"], None)
@@ -304,11 +284,6 @@ class UserDecoder(Decoder):
 def _or_present(value: Any, present: Any) -> Any:
     return present if value is _KEPT else value
 
-
-_TRACKED: Mapping[str, Any] = {
-    name: cls for name, cls in vars(tracking).items() if name.startswith("Tracked")
-}
-"""Keras's containers, which report their items to a layer."""
 
 UserDecoder.readers = {
     **Decoder.readers,

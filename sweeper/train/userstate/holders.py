@@ -26,7 +26,6 @@ from sweeper.train.codec import (
     Json,
     NotPlainError,
     Tensors,
-    UnplaceableError,
     assign_replicas,
     base_of,
     decode,
@@ -142,47 +141,18 @@ class Named(Structure):
 
 
 class Attributes(Named):
-    """The attributes of an object, without the ``ignored`` names.
+    """The attributes of an object, without the ``ignored`` names."""
 
-    ``noted`` has the names and values of all when the object was last found unchanged.
-    """
-
-    __slots__ = ("ignored", "noted")
+    __slots__ = ("ignored",)
 
     def __init__(self, obj: Any, path: str, ignored: frozenset[str] = frozenset()) -> None:
         super().__init__(obj, path)
         self.ignored = ignored
 
-    def begin(self) -> None:
-        super().begin()
-        self._note(self._all())
-
-    def changed(self) -> bool:
-        # Fast path: a model of 200 layers has 12,000 attributes.
-        now = self._all()
-        names, values = self.noted
-        if [*now] == names and all(map(is_, now.values(), values)):
-            return False
-        if super().changed():
-            return True
-        self._note(now)
-        return False
-
-    def _note(self, fields: dict[str, Any]) -> None:
-        self.noted = [*fields], [*fields.values()]
-
-    def reset(self) -> None:
-        super().reset()
-        self._note({})
-
-    def _all(self) -> dict[str, Any]:
-        obj = self.obj
-        return obj.__dict__ if type(obj) is types.FunctionType else fields_of(obj)
-
     def fields(self) -> dict[str, Any]:
-        if not self.ignored:
-            return self._all()
-        return {name: value for name, value in self._all().items() if name not in self.ignored}
+        obj = self.obj
+        found = obj.__dict__ if type(obj) is types.FunctionType else fields_of(obj)
+        return {n: value for n, value in found.items() if n not in self.ignored}
 
     def put(self, name: str, value: Any) -> None:
         set_field(self.obj, name, value)
@@ -199,12 +169,6 @@ class ListItems(Structure):
     def __init__(self, obj: Any, path: str) -> None:
         super().__init__(obj, path)
         self.kind: Any = deque if isinstance(obj, deque) else list
-
-    def changed(self) -> bool:
-        obj, began = self.obj, self.values
-        if type(obj) is list and len(obj) == len(began) and all(map(is_, obj, began)):
-            return False
-        return super().changed()
 
     def read(self) -> Contents:
         stored = list_in_wrapper(self.obj)
@@ -233,31 +197,6 @@ class DictItems(Structure):
         kind.clear(self.obj)
         for key, value in zip(keys, values, strict=True):
             kind.__setitem__(self.obj, key, value)
-
-
-class SetItems(Structure):
-    """The members of a set, in its order of iteration, and the size of its hash table."""
-
-    __slots__ = ("size",)
-
-    def begin(self) -> None:
-        super().begin()
-        self.size = set.__sizeof__(self.obj)
-
-    def changed(self) -> bool:
-        return set.__sizeof__(self.obj) != self.size or super().changed()
-
-    def read(self) -> Contents:
-        return [], list(set.__iter__(self.obj))
-
-    def write(self, keys: Sequence[Any], values: Sequence[Any]) -> None:
-        """Empty the set; only an empty one is captured."""
-        del keys, values
-        set.clear(self.obj)
-
-    def reset(self) -> None:
-        msg = "a set, whose order of iteration cannot be restored"
-        raise UnplaceableError(msg)
 
 
 class Cell(Named):
@@ -449,7 +388,6 @@ class Variable(Value):
         return saved
 
     def _values(self) -> list[Any]:
-        """Return the variable's value on each replica."""
         return [each.read_value() for each in replicas_of(self.obj)]
 
     def mismatch(self, saved: Json, tensors: Mapping[str, Any]) -> str | None:

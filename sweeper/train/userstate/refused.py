@@ -31,6 +31,7 @@ from sweeper.inspection.walk import frame_of
 from sweeper.train.codec import (
     MISSING,
     OBJECT_ARRAY,
+    SETS,
     Json,
     NotPlainError,
     Tensors,
@@ -116,7 +117,6 @@ def is_output(value: object) -> bool:
 
 
 def is_of_tqdm(cls: type) -> bool:
-    """Return whether ``cls`` is a class of progress bars of tqdm."""
     return module_of(cls).partition(".")[0] == "tqdm" and hasattr(cls, "set_postfix")
 
 
@@ -256,6 +256,9 @@ _PANDAS = Kind(
     lambda frame: _pickled(frame) or MISSING,
 )
 _OBJECTS = Kind((), *OBJECT_ARRAY, lambda array: tuple(array.flat))
+SET = Kind((), *SETS, lambda obj: (set.__sizeof__(obj), *set.__iter__(obj)))
+"""A set, by its order of iteration and the size of its hash table."""
+
 BUFFER = Kind(
     (),
     "a buffer of bytes (bytearray, array.array, ctypes)",

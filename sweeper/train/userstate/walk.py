@@ -64,11 +64,11 @@ from sweeper.train.userstate.holders import (
     Holder,
     ListItems,
     MappingVariables,
-    SetItems,
     Variable,
 )
 from sweeper.train.userstate.refused import (
     BUFFER,
+    SET,
     Kind,
     Uncaptured,
     hides_state,
@@ -113,13 +113,7 @@ class Roots:
         return frozenset(map(id, (*self.exempt, *self.output)))
 
     def ids_of_output(self) -> frozenset[int]:
-        """Return the ids of the objects that only write."""
         return frozenset(map(id, self.output))
-
-    def keeping_own_state(self) -> list[keras.callbacks.Callback]:
-        """Return the callbacks with their own methods for their state."""
-        exempt = {id(obj) for obj in self.exempt}
-        return [c for c in self.callbacks if id(c) in exempt and id(c) not in self.ids_of_output()]
 
     def given(self) -> list[tuple[ObjectPath, Any]]:
         """Return all roots, without data that are read ahead of the training."""
@@ -139,7 +133,6 @@ class Roots:
         return found
 
     def by_use(self) -> dict[str, list[tuple[ObjectPath, Any]]]:
-        """Return the roots of the data, by use."""
         found: dict[str, list[tuple[ObjectPath, Any]]] = {"train": [], "validation": []}
         for use, given in self.data.items():
             found[use].append((ObjectPath(f"Data({use}=…)"), given))
@@ -251,10 +244,6 @@ def _object(obj: Any, path: ObjectPath) -> Treatment:
     ignored = frozenset(name for name in fields_of(obj) if name.startswith(prefixes))
     edges = (e for e in edges_of(obj, Sort.OBJECT, path) if e.name not in ignored)
     return Treatment(Attributes(obj, path.text, ignored), (*edges, *users_classes(type(obj))))
-
-
-def _own_attributes(owner: Any, path: ObjectPath) -> Treatment:
-    return Treatment(Attributes(owner, path.text), _walked_through(owner, path).edges)
 
 
 def _walked_through(obj: Any, path: ObjectPath) -> Treatment:
@@ -382,7 +371,7 @@ def _function(obj: Any, path: ObjectPath) -> Treatment:
     return Treatment(None, edges if wrapped is None else (*edges, Edge(path, wrapped)))
 
 
-def _container(sort: Sort, kind: type, exact: tuple[type, ...]) -> Treat:
+def _container(sort: Sort, kind: Callable[[Any, str], Holder], exact: tuple[type, ...]) -> Treat:
     """Return the treatment of containers; one of a user's class has attributes and code besides its items."""
 
     def treat(obj: Any, path: ObjectPath) -> Treatment:
@@ -410,7 +399,12 @@ def _with_edges(sort: Sort, kind: Callable[[Any, str], Holder] | None = None) ->
 
 
 _BY_CLASS: tuple[tuple[Any, Treat], ...] = (
-    (OwnAttributes, lambda obj, path: _own_attributes(obj.owner, path)),
+    (
+        OwnAttributes,
+        lambda obj, path: _walked_through(obj.owner, path)._replace(
+            holder=Attributes(obj.owner, path.text)
+        ),
+    ),
     (_GENERATOR_STATE, _dataset_generator),
     (type(os.environ), lambda obj, path: Treatment(MappingVariables(obj, path.text, whole=True))),
     (tf.types.experimental.GenericFunction, _tf_function),
@@ -431,7 +425,7 @@ _BY_SORT: dict[Sort, Treat] = {
     Sort.PARTIAL: _with_edges(Sort.PARTIAL),
     Sort.RANDOM: _generator,
     Sort.SEEDS: _with_edges(Sort.SEEDS),
-    Sort.SET: _container(Sort.SET, SetItems, (set,)),
+    Sort.SET: _container(Sort.SET, lambda obj, path: Uncaptured(obj, path, SET), (set,)),
     Sort.TFDATA: _with_edges(Sort.TFDATA),
     Sort.VARIABLE: lambda obj, path: Treatment(Variable(obj, path.text)),
     Sort.WEAK: _with_edges(Sort.WEAK),
@@ -463,7 +457,6 @@ class Walk:
 
     @property
     def holders(self) -> list[Holder]:
-        """Return all holders, in the order of the walk."""
         found = [node.holder for node in self.nodes.values() if node.holder is not None]
         return [*found, *self.modules.values()]
 
@@ -478,9 +471,6 @@ class Walk:
 
         def look(edge: Edge, _: int) -> Iterable[Edge] | None:
             key = id(edge.obj)
-            if len(self.nodes) >= MOST:
-                self.cut = True
-                return None
             seen.add(key)
             if key in self._exempt:
                 self._add(edge, None)
@@ -497,7 +487,7 @@ class Walk:
                     used.add((id(holder), variable.name))
             return self._inside(treatment)
 
-        walk([Edge(where, obj) for where, obj in roots], look)
+        self.cut |= walk([Edge(where, obj) for where, obj in roots], look, most=MOST)
         return seen
 
     def begin(self) -> None:
@@ -548,7 +538,6 @@ class Watch:
         self._walk.begin()
 
     def changed(self) -> list[str]:
-        """Return the paths of changed objects."""
         return [holder.path for holder in self._walk.holders if holder.changed()]
 
 

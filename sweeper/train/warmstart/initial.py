@@ -36,6 +36,8 @@ from sweeper.inspection import keras_names
 from sweeper.inspection.sorts import is_variable
 from sweeper.spec.warm_start import Mismatch, MismatchKind, WarmStart, WarmStartReport
 from sweeper.support.paths import Location, RemotePath
+from sweeper.train.codec import form_of
+from sweeper.train.state.variables import path_of
 from sweeper.train.warmstart.source import LocatedFile, is_random_state, locate, variables_of
 
 
@@ -49,8 +51,7 @@ class Match:
 
     @property
     def name(self) -> str:
-        """Return the variable's name for reports."""
-        return str(getattr(self.variable, "path", None) or self.variable.name)
+        return path_of(self.variable)
 
 
 @dataclass(frozen=True)
@@ -78,7 +79,6 @@ class WarmValues:
     pairs: tuple[tuple[Any, Array], ...] = field(repr=False)
 
     def assign(self) -> None:
-        """Copy the values into the variables."""
         for variable, value in self.pairs:
             variable.assign(value)
 
@@ -150,14 +150,10 @@ def _compare(
             fitting.append((match, value))
             continue
         kind: MismatchKind = "other dtype" if shape == value.shape else "other shape"
-        seen = f"{dtype}{list(shape)}, and {_form(value)} in it ({match.key})"
+        seen = f"{dtype}{list(shape)}, and {form_of(value)} in it ({match.key})"
         mismatches.append(Mismatch(kind, match.name, seen))
-    mismatches += [Mismatch("extra", name, _form(values[name])) for name in extra]
+    mismatches += [Mismatch("extra", name, form_of(values[name])) for name in extra]
     return fitting, mismatches
-
-
-def _form(value: Array) -> str:
-    return f"{value.dtype.name}{list(value.shape)}"
 
 
 def _compare_optimizer(model: keras.Model, stored: StoredWeights, path: str) -> Compared:
