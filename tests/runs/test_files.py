@@ -19,8 +19,15 @@ from sweeps import command, sweep
 from sweeper.errors import IndependenceError
 from sweeper.files import recorder
 from sweeper.files.recorder import MOST, RECORDER, install
-from sweeper.files.rules import TrialUses, in_a_check, in_a_run
-from sweeper.files.uses import FileUse, set_aside, uses_from_json, uses_to_json
+from sweeper.files.uses import (
+    FileUse,
+    TrialUses,
+    in_a_check,
+    in_a_run,
+    set_aside,
+    uses_from_json,
+    uses_to_json,
+)
 
 
 @pytest.fixture
@@ -108,7 +115,7 @@ def test_a_snapshot_that_the_trial_made_under_another_name_is_not_read(here):
     first = trial(1.0)
     assert list(in_a_run(trial(2.0), [first])) == []
     [again] = [use for use in trial(1.0).uses if use.path == first.uses[0].path]
-    assert again.read, "the control: the same graph reads it"
+    assert again.read_digest, "the control: the same graph reads it"
 
 
 def test_a_picture_that_each_trial_draws_is_overwritten_and_not_read(here):
@@ -143,7 +150,7 @@ def test_files_of_before_are_inputs_and_their_change_is_noted_once_it_is_one(her
 def test_an_earlier_attempt_at_the_trial_is_no_other_trial(here):
     written = used_by("statistics", 1.0)
     again = used_by("statistics", 1.0)
-    earlier = TrialUses("trial 0", written, same=True)
+    earlier = TrialUses("trial 0", written)
     assert list(in_a_run(TrialUses("trial 0", again), [earlier])) == []
     [warning] = in_a_run(TrialUses("trial 1", again), [TrialUses("trial 0", written)])
     assert warning.level == "warning", "the control: of another trial it is one"
