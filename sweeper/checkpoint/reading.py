@@ -30,7 +30,6 @@ from sweeper.checkpoint.format import (
     read_verified,
 )
 from sweeper.checkpoint.identity import CheckpointName, Origin
-from sweeper.checkpoint.operations import open_regular
 from sweeper.errors import CheckpointError, CorruptCheckpointError, ForeignCheckpointError
 from sweeper.spec.checkpointing import KeptCheckpoint
 from sweeper.support.paths import Location, RemotePath, scratch_directory
@@ -180,7 +179,8 @@ def _opened(path: Location, *names: str) -> Iterator[Mapping[str, BinaryIO]]:
                 directory = path
             else:
                 directory = stack.enter_context(_downloaded(path, names))
-            yield {name: stack.enter_context(open_regular(directory / name)) for name in names}
+            paths = {name: directory / name for name in names}
+            yield {n: stack.enter_context(p.open("rb", buffering=0)) for n, p in paths.items()}
     except OSError as error:
         if not _exists(path, error):
             msg = f"the checkpoint {path} is missing, or is not a directory"

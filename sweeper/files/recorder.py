@@ -17,6 +17,7 @@ import dbm
 import functools
 import hashlib
 import io
+import itertools
 import os
 import stat
 import sys
@@ -47,7 +48,7 @@ _CHUNK = 1 << 20
 _DATED = frozenset({"fingerprint.pb", "metadata.json"})
 """Files, and members of a ``.keras`` file, that contain a time or a random id beside the content of others."""
 
-_LOOKING = ("genericpath.py", "pathlib.py", "genericpath>", "posixpath>", "os>", __file__)
+_LOOKING = ("genericpath.py", "pathlib.py", "genericpath>", "posixpath>", "os>")
 _CODE = (".py", ".pyc", ".pyi", ".so")
 _SYSTEM = ("/proc/", "/dev/", "/sys/", "/etc/", "/usr/", "/lib/", "/lib64/", "/run/", "/var/lib/")
 _CACHES = ("fontconfig", "matplotlib", "sweeper", "pip", "uv")
@@ -155,7 +156,9 @@ class FileRecorder:
         """Record that a file is about to replace another one."""
         self.used(target, WRITES)
         before, after = (self._by_path.get(_resolved(each)) for each in (source, target))
-        if before is not None and before.left and after is not None:
+        if before is None or not before.left or after is None:
+            return
+        if _parts(Path(after.path)) == [Path(after.path)]:
             after.left, after.digest, before.left = before.left, before.digest, None
 
     def snapshot(self, directory: str) -> None:
@@ -171,8 +174,8 @@ class FileRecorder:
             new = _snapshots_in(directory) - before
             for path in new if len(new) >= datasets else new | before:
                 if (seen := self.find(path)) is not None:
+                    _record(seen, READS if path in before else ASKS | WRITES)
                     seen.existed, seen.read_at, seen.wrote_at = path in before, line, line
-                    _record(seen, READS if seen.existed else ASKS | WRITES)
 
     def _find_or_make(self, name: Any) -> FileUse | None:
         """Return the record of a file; None if its uses are not recorded."""
@@ -180,7 +183,7 @@ class FileRecorder:
             path = _resolved(name)
             is_new = path and path not in self._by_path and len(self._by_path) < MOST
             if is_new and not self._is_nobodys(path):
-                self._by_path[path] = FileUse(path, existed=_state(path) is not None)
+                self._by_path[path] = FileUse(path)
             return self._by_path.get(path)
 
     def _is_nobodys(self, path: str) -> bool:
@@ -193,6 +196,8 @@ class FileRecorder:
 
 
 def _record(seen: FileUse, kinds: int) -> None:
+    if not (seen.asked or seen.wrote):
+        seen.existed = _state(seen.path) is not None
     if kinds & READS and seen.left is not None and seen.left != (state := _state(seen.path)):
         # Other content than this process has written, or its state after the same was written again.
         if seen.digest and content_digest(seen.path) == seen.digest:
@@ -202,7 +207,7 @@ def _record(seen: FileUse, kinds: int) -> None:
     if kinds & (READS | ASKS) and not seen.wrote:
         seen.read_at, seen.asked = seen.read_at or _user(), True
         if kinds & READS and not seen.read_digest and _state(seen.path) is not None:
-            seen.read_digest = content_digest(seen.path)
+            seen.existed, seen.read_digest = True, content_digest(seen.path)
     if kinds & WRITES:
         seen.wrote, seen.digest, seen.left = True, "", None
         seen.wrote_at = seen.wrote_at or _user()
@@ -267,6 +272,9 @@ def _watch() -> None:
     def opened(_file: Any, name: Any = "", mode: str = "r", *_: Any, **__: Any) -> None:
         RECORDER.used(_text(name), _kinds(mode))
 
+    def opened_hdf5(_file: Any, name: Any = "", mode: str = "r", *_: Any, **__: Any) -> None:
+        RECORDER.used(_text(name), _kinds(mode.replace("a", "r+")))
+
     def renamed(source: Any, target: Any, *_: Any, **__: Any) -> None:
         RECORDER.renamed(_text(source), _text(target))
 
@@ -295,8 +303,12 @@ def _watch() -> None:
     _observe(
         tf.data.Dataset, "snapshot", lambda _, path, *__, **___: RECORDER.snapshot(_text(path))
     )
-    _observe(h5py.File, "__init__", opened)
-    _observe(h5py.File, "close", lambda f: _at_close(f.filename, f.mode) if f else None)
+    _observe(h5py.File, "__init__", opened_hdf5)
+    _observe(
+        h5py.File,
+        "close",
+        lambda f: _at_close(f.filename, f.mode.replace("r+", "w")) if f else None,
+    )
     _observe(dbm, "open", _opened_database)
 
 
@@ -460,13 +472,12 @@ def _libraries() -> tuple[str, ...]:
 
 def _caller() -> str:
     """Return the file of the code that opens or looks for a file, outside of Python's functions for paths."""
-    frame = sys._getframe(1)
-    while frame.f_back is not None and (
+    frames = outward(sys._getframe())
+    for frame in itertools.dropwhile(lambda each: each.f_code.co_filename == __file__, frames):
         # Keras's `file_utils.File` only calls ``open``.
-        frame.f_code.co_filename.endswith(_LOOKING) or frame.f_code.co_name == "File"
-    ):
-        frame = frame.f_back
-    return frame.f_code.co_filename
+        if not frame.f_code.co_filename.endswith(_LOOKING) and frame.f_code.co_name != "File":
+            return frame.f_code.co_filename
+    return ""
 
 
 def _user() -> str:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Literal
 
@@ -29,7 +29,7 @@ class FileUse:
 
     Attributes:
         path: Absolute path.
-        existed: Whether the file was there when the trial first used it.
+        existed: Whether the file was there when the trial first used or read it.
         asked: Whether the trial looked for the file, or tried to read it, before it wrote to it.
         wrote: Whether the trial wrote to the file.
         changed: Whether another process changed what the trial wrote, or held the file, before it read it again.
@@ -60,19 +60,19 @@ class FileUse:
         return str(path.relative_to(here)) if path.is_relative_to(here) else self.path
 
 
+_STORED = [each.name for each in fields(FileUse) if each.name not in ("left", "done")]
+
+
 def uses_to_json(uses: Iterable[FileUse]) -> dict[str, Any]:
     """Return the uses of one attempt as they are stored: those of their fields that are set."""
-    stored = [asdict(use) for use in sorted(uses, key=lambda use: use.path)]
-    return {
-        "uses": [
-            {k: v for k, v in use.items() if v and k not in ("left", "done")} for use in stored
-        ]
-    }
+    ordered = sorted(uses, key=lambda use: use.path)
+    return {"uses": [{n: value for n in _STORED if (value := getattr(u, n))} for u in ordered]}
 
 
 def uses_from_json(stored: Mapping[str, Any] | None) -> tuple[FileUse, ...]:
     """Return the inverse of `uses_to_json`."""
-    return tuple(FileUse(**use) for use in (stored or {}).get("uses", ()))
+    uses = (stored or {}).get("uses", ())
+    return tuple(FileUse(**{n: use[n] for n in _STORED if n in use}) for use in uses)
 
 
 def shown_files(stored: Iterable[Mapping[str, Any]]) -> dict[str, list[Any]]:

@@ -26,9 +26,7 @@ ME = WorkerIdentity.here()
 
 
 def code(**digests):
-    return CodeFingerprint(
-        {n: CodePart(digest, "study.py", ((4, digest),)) for n, digest in digests.items()}
-    )
+    return CodeFingerprint({n: CodePart(digest, "study.py") for n, digest in digests.items()})
 
 
 ROW = StudyRow(
@@ -83,10 +81,10 @@ def restart(repository, row):
     return repository.accept_while_nothing_has_a_value(row, lambda number: 2000 + number)
 
 
-def test_the_same_code_elsewhere_in_its_file_is_the_same_study_as_are_the_first_fingerprints(
+def test_the_same_code_in_another_file_is_the_same_study_as_are_the_first_fingerprints(
     repository,
 ):
-    moved = CodeFingerprint({"build_model": CodePart("a", "study.py", ((40, "a"),))})
+    moved = CodeFingerprint({"build_model": CodePart("a", "renamed.py")})
     repository.create_or_open(replace(ROW, code=moved))
     assert repository.study("digits").code == moved
     # A study from before there were fingerprints takes the first that it sees.

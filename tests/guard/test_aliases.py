@@ -18,7 +18,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from sweeper.errors import IndependenceError
-from sweeper.guard.guard import Earlier, Guard, visits_from
+from sweeper.guard.guard import Guard, visits_from
 from sweeper.inspection import walk as walking
 from sweeper.inspection.walk import ObjectPath
 
@@ -99,11 +99,11 @@ def build(layers, optimizer, case):
     return model
 
 
-def shared(earlier, what, first, second):
+def shared(what, first, second):
     """Have one trial make ``first`` and the next ``second``; return the names that the guard refuses."""
     made = []
-    for number, make_part in enumerate((first, second)):
-        with Guard(trial=number, warn=made.append, earlier=earlier) as guard:
+    for make_part in (first, second):
+        with Guard(warn=made.append, process="inline") as guard:
             try:
                 guard.check(what, make_part())
             except IndependenceError as error:
@@ -146,10 +146,9 @@ def test_the_guard_refuses_exactly_what_two_trials_share(case):
         if both and kind in CHANGING
     ]
     expected += ["rate"] * case.optimizer
-    earlier = Earlier()
-    found = shared(earlier, "model", model, model)
+    found = shared("model", model, model)
     assert sorted(found) == sorted(expected)
-    found = shared(earlier, "callbacks", callbacks, callbacks)
+    found = shared("callbacks", callbacks, callbacks)
     assert found == ["EarlyStopping"] * case.callback
 
 
@@ -275,7 +274,7 @@ def test_a_cycle_ends_and_depth_is_no_limit():
 def test_a_walk_that_would_not_end_is_cut_and_the_guard_says_so(monkeypatch):
     monkeypatch.setattr(walking, "MOST", 100)
     warnings = []
-    with Guard(trial=0, warn=warnings.append) as guard:
+    with Guard(warn=warnings.append) as guard:
         guard.check("tracked", {"x": [[index] for index in range(1000)]})
     (warning,) = warnings
     assert "the guard did not inspect the others" in warning

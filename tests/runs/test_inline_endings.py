@@ -14,7 +14,7 @@ from sweeper.run.worker.slot import AttemptSupervisor, serve_slot
 def serve(sweep, play, monkeypatch):
     """Run one slot whose inline trials do what ``play`` does, in the place of a training."""
 
-    def run(_definition, _assignment, link, _earlier):
+    def run(_definition, _assignment, link, _process):
         play(link)
         link.send(Finished(step=1, value=1.0, digest="d" * 32))
 

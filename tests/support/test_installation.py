@@ -1,12 +1,10 @@
 """Whoever types what a message says gets this package, and a missing package is named as one."""
 
 import ast
-import json
 import re
 import sys
 import tomllib
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
@@ -44,45 +42,17 @@ def test_the_distribution_has_its_own_name_and_the_command_and_import_keep_their
     assert EXTRAS["test"][0].startswith(f"{DISTRIBUTION}[")
 
 
-@pytest.fixture
-def environment(tmp_path, monkeypatch):
-    """A virtual environment below the current directory, with pip, that nobody has activated."""
+def test_the_command_is_for_this_interpreter(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    programs = tmp_path / ".venv" / "bin"
-    programs.mkdir(parents=True)
-    for name in ("pip", "python"):
-        (programs / name).touch(mode=0o755)
-    monkeypatch.setattr(sys, "prefix", str(tmp_path / ".venv"))
-    monkeypatch.setenv("PATH", "/usr/bin:/bin")
-    return tmp_path
-
-
-def installed_from(monkeypatch, recorded):
-    text = None if recorded is None else json.dumps(recorded)
-    found = SimpleNamespace(read_text=lambda _name: text)
-    monkeypatch.setattr("importlib.metadata.distribution", lambda _name: found)
-
-
-def test_the_command_names_where_this_was_installed_from_and_the_pip_of_this_environment(
-    environment, monkeypatch
-):
-    """No index has the package, and the README's first command activates nothing."""
-    here = {"url": environment.as_uri(), "dir_info": {}}
-    installed_from(monkeypatch, here)
-    assert install_command("plots") == ".venv/bin/pip install '.[plots]'"
-    assert install_command("dask", "gcsfs") == ".venv/bin/pip install '.[dask]' gcsfs"
-    assert install_command() == ".venv/bin/pip install ."
-    monkeypatch.setenv("PATH", f"{environment / '.venv' / 'bin'}:/bin")
-    installed_from(monkeypatch, here | {"dir_info": {"editable": True}})
-    assert install_command("plots") == "pip install -e '.[plots]'"
-    (environment / "below").mkdir()
-    monkeypatch.chdir("below")
-    assert install_command("plots") == f"pip install -e '{environment}[plots]'"
-    (environment / ".venv" / "bin" / "pip").unlink()
-    monkeypatch.setenv("PATH", "/bin")
-    installed_from(monkeypatch, None)
+    monkeypatch.setattr(sys, "executable", str(tmp_path / ".venv" / "bin" / "python"))
+    monkeypatch.setattr("sweeper.support.installation.find_spec", lambda _name: object())
+    command = ".venv/bin/python -m pip install"
+    assert install_command("dask", "gcsfs") == f"{command} 'sweeper-keras[dask]' gcsfs"
+    assert install_command("", "keras>=3.10") == f"{command} 'keras>=3.10'"
+    monkeypatch.setattr("sweeper.support.installation.find_spec", lambda _name: None)
+    monkeypatch.chdir("/usr")
     found = install_command("plots")
-    assert found == f"uv pip install --python {environment}/.venv 'sweeper-keras[plots]'"
+    assert found == f"uv pip install --python {tmp_path}/.venv/bin/python 'sweeper-keras[plots]'"
 
 
 def test_what_the_readme_installs_has_what_its_commands_need():

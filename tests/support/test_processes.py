@@ -44,7 +44,6 @@ def test_this_process_is_alive_and_the_same_each_time(me):
 def test_what_cannot_be_known_is_not_called_gone(me, change, gone):
     worker = replace(me, **change(me))
     assert is_gone(worker) is gone
-    assert is_gone(worker.abridged(), abridged=True) is gone
 
 
 def test_another_boot_of_a_machine_without_an_id_may_be_another_machine(me, monkeypatch):
