@@ -190,15 +190,6 @@ def test_the_fallback_works_where_nothing_can_be_renamed(store, second, monkeypa
     assert second.is_dir()
 
 
-def test_a_directory_that_is_none_is_said_and_passed_over(store, tmp_path):
-    store.commit(snapshot(1))
-    (tmp_path / "file").write_text("")
-    notices = []
-    loaded = load_newest([store.directory, tmp_path / "file"], notices.append)
-    assert loaded.step == 1
-    assert "cannot be listed" in notices[0]
-
-
 def test_a_checkpoint_that_the_disk_does_not_give_is_passed_over_but_not_set_aside(
     store, monkeypatch, second
 ):
