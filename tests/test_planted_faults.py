@@ -122,8 +122,8 @@ FAULTS = (
     Fault(
         "files that a trial uses are not recorded",
         "files/recorder.py",
-        "self.forget_names()\n        self.active = True",
-        "self.forget_names()",
+        "self.find.cache_clear()\n        self.active = True",
+        "self.find.cache_clear()",
         "runs/test_files.py",
     ),
 )

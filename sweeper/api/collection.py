@@ -34,7 +34,6 @@ from sweeper.support.paths import (
     RemotePath,
     RunPaths,
     absolute_location,
-    leads_outside,
     parse_location,
 )
 
@@ -107,7 +106,7 @@ def collect(
             tell(item)
         if not dry_run:
             for directory in directories:
-                sweep_leftovers(directory, abandoned=True)
+                sweep_leftovers(directory)
             deleted = {item.path for item in garbage}
             # Where this machine has none of the trial's files, its disk tells nothing.
             here = paths.trial(trial.number).is_dir()
@@ -133,10 +132,12 @@ def _rules(definition: Any, study: str, keep: Keep | None) -> Keep:
 def _directories(trial: TrialRecord, *below: RunPaths) -> dict[Location, int]:
     """Return the checkpoint directory of each attempt, with the attempt's number."""
     found: dict[Location, int] = {}
+    last = max((record.number for record in trial.attempts), default=0)
     for paths in below:
         for attempt in sorted(paths.trial(trial.number).glob("attempt-*")):
             order = attempt.name.removeprefix("attempt-")
-            if order.isdigit():
+            # A later one is of a worker that has just begun it.
+            if order.isdigit() and int(order) <= last:
                 found[paths.checkpoints(trial.number, int(order))] = int(order)
         if paths.checkpoints_root is not None:
             for record in trial.attempts:
@@ -146,7 +147,7 @@ def _directories(trial: TrialRecord, *below: RunPaths) -> dict[Location, int]:
         attempt_name = location.parent.parent.name.removeprefix("attempt-")
         if isinstance(location, RemotePath) and attempt_name.isdigit():
             found[location.parent] = int(attempt_name)
-    return {location: order for location, order in found.items() if not leads_outside(location)}
+    return found
 
 
 def _known(trial: TrialRecord, directories: Container[Location]) -> list[Location]:
@@ -174,7 +175,7 @@ def _garbage(
                     why: Reason = "damaged" if is_set_aside_remote(sizes) else "unfinished"
                     yield Garbage(study, number, remote, why, sum(sizes.values()))
             continue
-        for path in leftovers(directory, abandoned=True):
+        for path in leftovers(directory):
             yield Garbage(study, number, path, "unfinished", _size(path))
         for path in sorted(directory.iterdir()) if directory.is_dir() else ():
             if is_set_aside(path.name):

@@ -134,7 +134,7 @@ def evaluate_study(request: EvaluationRequest) -> StudyEvaluation:
         evaluator = Evaluator(request, Repository(database))
         row = evaluator.repository.study(request.study)
         if request.definition is None:
-            source = recall_source(request.study, row.source, code=row.code)
+            source = recall_source(request.study, row.source)
         else:
             source = source_of(request.definition)
 

@@ -257,7 +257,7 @@ class StudyModels:
         """Return the target of the study's code."""
         if self.source is not None:
             return target_source(self.source, self.study.partition("~")[0])
-        return recall_source(self.study, row.source, _GONE, row.code)
+        return recall_source(self.study, row.source, _GONE)
 
     def load_definition(self, row: StudyRow) -> StudyDefinition:
         """Return the study's definition, imported unless this process has it."""

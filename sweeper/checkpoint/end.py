@@ -68,33 +68,36 @@ def read_end(
     The locations are tried in their order; ``checkpoints`` are the present paths of the trial's.
     """
     end = find_end(locations)
-    if end is None:
-        return None
-    same = same_as(end)
-    if same is None:
-        return end
-    for path in checkpoints:
-        if path.name == same["name"] and read_manifest(path).digest == same["digest"]:
-            return replace(load_checkpoint(path), origin=end.origin)
-    msg = (
-        f"the model at the end of training equals that of the checkpoint {same['name']} with the "
-        f"digest {same['digest']} (according to {end.path}), and that checkpoint is missing"
-    )
-    raise CheckpointError(msg)
+    found = None if end is None else with_variables(end, checkpoints)
+    if end is not None and found is None:
+        same = end.state[_SAME]
+        msg = (
+            f"the model at the end of training equals that of the checkpoint {same['name']} with the "
+            f"digest {same['digest']} (according to {end.path}), and that checkpoint is missing"
+        )
+        raise CheckpointError(msg)
+    return found
 
 
 def find_end(locations: Iterable[Location]) -> LoadedCheckpoint | None:
-    """Return the stored end model, which may only name a checkpoint (see `same_as`); None if there is none."""
+    """Return the stored end model, which may only name a checkpoint (see `with_variables`); None if there is none."""
     for location in locations:
         if found := list_checkpoints(location):
             return load_checkpoint(found[-1])
     return None
 
 
-def same_as(end: LoadedCheckpoint) -> Mapping[str, str] | None:
-    """Return ``name`` and ``digest`` of the checkpoint with the variables; None if ``end`` contains them."""
-    same: Mapping[str, str] | None = end.state[_SAME]
-    return same
+def with_variables(
+    end: LoadedCheckpoint, checkpoints: Iterable[Location]
+) -> LoadedCheckpoint | None:
+    """Return an end model, or the checkpoint that it names; None if that is not among ``checkpoints``."""
+    same = end.state[_SAME]
+    if same is None:
+        return end
+    for path in checkpoints:
+        if path.name == same["name"] and read_manifest(path).digest == same["digest"]:
+            return replace(load_checkpoint(path), origin=end.origin)
+    return None
 
 
 def _unchanged(last: KeptCheckpoint, tensors: Mapping[str, ArrayLike]) -> bool:

@@ -8,7 +8,7 @@
       manifest.json         written last: sizes and digests of the other two, and the position
 
 The manifest begins with the XXH3-128 of its own content, so that it is verified like the files that it
-describes, whatever version wrote it. A reader opens no files that the manifest does not name.
+describes, whatever version wrote it.
 
 Plain JSON changes values: it has no NaN or infinity, other readers round integers beyond 2**53, and
 Python refuses decimal integers of more than 4300 digits. A resumed training must get exactly its former
@@ -227,11 +227,9 @@ class Manifest:
 
     @property
     def content_bytes(self) -> int:
-        """Return the total size of the files that the manifest names."""
         return sum(entry.size for entry in self.files)
 
     def kept(self, path: Location, *, size: int = 0) -> KeptCheckpoint:
-        """Return the checkpoint at ``path`` with a manifest of ``size`` bytes."""
         return KeptCheckpoint(
             step=self.step,
             epoch=self.epoch,
@@ -243,7 +241,6 @@ class Manifest:
         )
 
     def render(self) -> bytes:
-        """Return the content of `manifest.json`."""
         content = {
             "format": FORMAT_VERSION,
             "step": self.step,
@@ -276,10 +273,10 @@ class Manifest:
             raise CorruptCheckpointError(msg)
         try:
             content = decode_values(body)
-            version = _count(content["format"])
+            version = content["format"]
             if version == FORMAT_VERSION:
                 return cls._of_content(content)
-        except (ValueError, TypeError, KeyError, AttributeError, OverflowError) as error:
+        except (ValueError, TypeError, KeyError) as error:
             msg = f"{path} is not a manifest: {type(error).__name__}: {error}"
             raise CorruptCheckpointError(msg) from error
         msg = (
@@ -290,54 +287,21 @@ class Manifest:
 
     @classmethod
     def _of_content(cls, content: Mapping[str, Any]) -> Manifest:
-        """Return the manifest from the content that `render` wrote.
-
-        The digest does not show who wrote the manifest, so all values are checked: a reader must not
-        allocate or read more than the named files contain. Errors are those of Python's types.
-        """
-        manifest = cls(
-            step=_count(content["step"]),
-            epoch=_count(content["epoch"]),
-            digest=_text(content["digest"]),
-            digest_names=tuple(map(_text, content["digest_names"])),
-            metrics={_text(n): float(v) for n, v in dict(content["metrics"]).items()},
-            trained_seconds=float(content["trained_seconds"]),
-            files=tuple(FileEntry(_text(n), _count(s), _text(d)) for n, s, d in content["files"]),
+        """Return the manifest from the content that `render` wrote, which its digest has verified."""
+        return cls(
+            step=content["step"],
+            epoch=content["epoch"],
+            digest=content["digest"],
+            digest_names=tuple(content["digest_names"]),
+            metrics=content["metrics"],
+            trained_seconds=content["trained_seconds"],
+            files=tuple(FileEntry(*entry) for entry in content["files"]),
             tensors=tuple(
-                TensorEntry(_text(n), _text(t), tuple(map(_count, s)), _text(d))
-                for n, t, s, d in content["tensors"]
+                TensorEntry(name, dtype, tuple(shape), digest)
+                for name, dtype, shape, digest in content["tensors"]
             ),
             origin=None if "origin" not in content else Origin.from_json(content["origin"]),
         )
-        if (names := [entry.name for entry in manifest.files]) != [TENSORS_FILE, STATE_FILE]:
-            msg = f"it names the files {names}, expected {[TENSORS_FILE, STATE_FILE]}"
-            raise ValueError(msg)
-        named = {entry.name for entry in manifest.tensors}
-        if len(named) < len(manifest.tensors) or not named.issuperset(manifest.digest_names):
-            msg = "it names a tensor twice, or its digest covers a tensor that it does not have"
-            raise ValueError(msg)
-        if any(math.prod(max(d, 1) for d in entry.shape) >> 59 for entry in manifest.tensors):
-            msg = "it names a tensor with a shape that is too large for any memory"
-            raise ValueError(msg)
-        size, claimed = manifest.files[0].size, sum(entry.nbytes for entry in manifest.tensors)
-        if claimed > size:
-            msg = f"its tensors have {claimed} bytes, and the tensor file has {size}"
-            raise ValueError(msg)
-        return manifest
-
-
-def _count(value: object) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        msg = f"found {value!r}, expected a whole number from 0"
-        raise ValueError(msg)
-    return value
-
-
-def _text(value: object) -> str:
-    if not isinstance(value, str):
-        msg = f"found {value!r}, expected a string"
-        raise ValueError(msg)  # noqa: TRY004 - the type of a value in a damaged file
-    return value
 
 
 def combine_digests(entries: Sequence[TensorEntry]) -> str:
@@ -352,10 +316,6 @@ def combine_digests(entries: Sequence[TensorEntry]) -> str:
     return combined.hexdigest()
 
 
-LARGEST_MANIFEST = 256 << 20
-"""Maximum size of a manifest in bytes; a tensor takes about 150, and no training has a million."""
-
-
 def checkpoint_name(path: Location) -> CheckpointName:
     """Return the parsed name of the checkpoint, or raise a `CheckpointError`."""
     name = CheckpointName.parse(path.name)
@@ -367,14 +327,8 @@ def checkpoint_name(path: Location) -> CheckpointName:
 
 def manifest_of(path: Location, file: BinaryIO) -> tuple[Manifest, int]:
     """Read and verify the manifest of the checkpoint at ``path``; return it with its size in bytes."""
-    size = _size(file)
-    if size > LARGEST_MANIFEST:
-        msg = (
-            f"{path / MANIFEST_FILE} is not a manifest: it has {size} bytes, expected at most "
-            f"{LARGEST_MANIFEST}"
-        )
-        raise CorruptCheckpointError(msg)
-    return Manifest.parse(file.read(), path / MANIFEST_FILE), size
+    text = file.read()
+    return Manifest.parse(text, path / MANIFEST_FILE), len(text)
 
 
 def read_verified(path: Location, files: Mapping[str, BinaryIO]) -> LoadedCheckpoint:

@@ -13,9 +13,6 @@ A checkpoint's name is ``step-000000420``, or ``step-000000420.2`` if the same a
 again: a rename cannot replace a directory, and removing the first one earlier would leave a moment
 without either. A reader renames a damaged checkpoint to ``step-000000420.corrupt-1``. ``.writing-…``
 and ``.deleting-…`` are names of unfinished work, which readers ignore.
-
-Names of unfinished work contain the abridged `ProcessIdentity` of the process: the host, the machine,
-the boot, the process namespace, the process's id and its start time.
 """
 
 from __future__ import annotations
@@ -23,25 +20,19 @@ from __future__ import annotations
 import json
 import os
 import re
+import time
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from functools import cache
-from itertools import count
 from pathlib import Path
 from typing import Any
 
-from sweeper.checkpoint.operations import NO_LINKS, open_regular
+from sweeper.checkpoint.operations import NO_LINKS
 from sweeper.errors import CheckpointError, ForeignCheckpointError
 from sweeper.records.printing import json_fields
-from sweeper.support.processes import ProcessIdentity
 
 _CHECKPOINT = re.compile(r"step-(\d{9,})(?:\.(\d+))?")
 _SET_ASIDE = re.compile(r"step-\d{9,}(?:\.\d+)?\.corrupt-\d+")
-_HASH = r"((?:[0-9a-f]{8})?)"
-_UNFINISHED = re.compile(
-    rf"\.(?:writing|deleting)-.+-h{_HASH}-m{_HASH}-b{_HASH}-n{_HASH}-p(\d+)-s([0-9.e+-]+)-\d+"
-)
-_serial = count()
+_UNFINISHED = re.compile(r"\.(?:writing|deleting)-.+-\d+-\d+")
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -65,31 +56,18 @@ class CheckpointName:
         return parsed if str(parsed) == name else None
 
 
-def maker_of(name: str) -> ProcessIdentity | None:
-    """Return the abridged identity of the process in the name of an unfinished directory, or None."""
-    match = _UNFINISHED.fullmatch(name)
-    if match is None:
-        return None
-    host, machine, boot, namespace, pid, started = match.groups()
-    return ProcessIdentity(host, f"{machine}/{boot}/{namespace}", int(pid), float(started))
-
-
 def unfinished_name(work: str, name: str) -> str:
-    """Return a new name for this process's unfinished ``work`` ("writing", "deleting")."""
-    who = _this_process(os.getpid())
-    machine, boot, namespace = who.boot_id.split("/")
-    made_by = f"h{who.host}-m{machine}-b{boot}-n{namespace}-p{who.pid}-s{who.started!r}"
-    return f".{work}-{name}-{made_by}-{next(_serial)}"
+    """Return a new name for unfinished ``work`` ("writing", "deleting")."""
+    return f".{work}-{name}-{os.getpid()}-{time.time_ns()}"
+
+
+def is_unfinished(name: str) -> bool:
+    return _UNFINISHED.fullmatch(name) is not None
 
 
 def is_set_aside(name: str) -> bool:
     """Return whether ``name`` is that of a damaged checkpoint that a reader has renamed."""
     return _SET_ASIDE.fullmatch(name) is not None
-
-
-@cache
-def _this_process(_pid: int) -> ProcessIdentity:
-    return ProcessIdentity.here().abridged()
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,32 +101,18 @@ class Origin:
     written: str = ""
 
     def describe(self) -> str:
-        """Return the study or training as a phrase for messages."""
         what = f"study {self.study!r}" if self.study else "a training without a study"
         since = f", since {self.written[:19]}" if self.written else ""
         return f"{what} (identity {self.identity[:8]}, seed {self.seed}{since})"
 
     def to_json(self) -> dict[str, Any]:
-        """Return the form for a manifest."""
         names = ("study", "identity", "trial", "seed", "definition", "parameters", "directory")
         return json_fields(self, *names)
 
     @classmethod
     def from_json(cls, content: Any) -> Origin:
         """Return the origin from the form that `to_json` returns; errors are those of Python's types."""
-        found = cls(
-            **{name: content[name] for name in ("study", "identity", "trial", "seed")},
-            definition=content["definition"],
-            parameters=dict(content["parameters"]),
-            directory=content["directory"],
-            written=content.get("written", ""),
-        )
-        texts = (found.study, found.identity, found.definition, found.directory, found.written)
-        numbers = (found.trial, found.seed)
-        if not all(type(t) is str for t in texts) or not all(type(n) is int for n in numbers):
-            msg = f"its origin has no names or numbers: {texts!r}, {numbers!r}"
-            raise ValueError(msg)
-        return found
+        return cls(**content)
 
     def differences(self, found: Origin) -> list[str]:
         """Return the reasons not to resume from a checkpoint of ``found``, one phrase each.
@@ -192,19 +156,15 @@ def _studies(found: Origin, expected: Origin) -> str:
 
 MARKER_FILE = "owner.json"
 
-_LARGEST = 1 << 16
-
 
 def read_marker(directory: Path) -> Origin | None:
     """Return the marker of ``directory``, or None; see `check_owner` for errors."""
     path = directory / MARKER_FILE
     try:
-        with open_regular(path) as file:
-            content = json.loads(file.read(_LARGEST))
-        return Origin.from_json({**content, "trial": 0, "parameters": {}, "directory": ""})
+        return Origin.from_json({**json.loads(path.read_bytes()), "trial": 0})
     except FileNotFoundError:
         return None
-    except (ValueError, TypeError, KeyError, RecursionError, CheckpointError) as error:
+    except (ValueError, TypeError, RecursionError) as error:
         msg = (
             f"{path} does not name the owner of the directory ({type(error).__name__}: {error}); "
             "if the directory belongs to this study, remove the file, and sweeper writes it again"

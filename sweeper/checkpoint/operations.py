@@ -9,13 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import shutil
-import stat
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO
-
-from sweeper.errors import CorruptCheckpointError
 
 
 class FileOperations:
@@ -64,27 +58,8 @@ class FileOperations:
             shutil.rmtree(path)
 
     def free_bytes(self, path: Path) -> int:
-        """Return the bytes that are free for this user on the file system of ``path``."""
         existing = next(p for p in (path, *path.parents) if p.exists())
         return shutil.disk_usage(existing).free
-
-
-@contextmanager
-def open_regular(path: Path) -> Iterator[BinaryIO]:
-    """Context manager that opens a regular file for unbuffered reading; pipes and devices are not opened."""
-    seen = os.stat(path)  # noqa: PTH116 - beside fstat
-    descriptor = -1
-    if stat.S_ISREG(seen.st_mode):
-        # O_NONBLOCK, in case the file is replaced by a pipe at this moment.
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        seen = os.fstat(descriptor)
-    if not stat.S_ISREG(seen.st_mode):
-        if descriptor >= 0:
-            os.close(descriptor)
-        msg = f"{path} is not a regular file; every file of a checkpoint must be one"
-        raise CorruptCheckpointError(msg)
-    with open(descriptor, "rb", buffering=0) as file:  # noqa: PTH123 - of a descriptor
-        yield file
 
 
 NO_LINKS = (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOTSUP, errno.EACCES, errno.ENOSYS)

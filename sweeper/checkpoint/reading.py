@@ -30,7 +30,6 @@ from sweeper.checkpoint.format import (
     read_verified,
 )
 from sweeper.checkpoint.identity import CheckpointName, Origin
-from sweeper.checkpoint.operations import open_regular
 from sweeper.errors import CheckpointError, CorruptCheckpointError, ForeignCheckpointError
 from sweeper.spec.checkpointing import KeptCheckpoint
 from sweeper.support.paths import Location, RemotePath, scratch_directory
@@ -110,7 +109,7 @@ def load_newest(
     # An attempt that has lost its lease may delete a listed checkpoint, after it has written a newer one.
     while vanished:
         vanished = False
-        for path in _newest_first(directories, known, notice):
+        for path in _newest_first(directories, known):
             if path in tried:
                 continue
             tried.add(path)
@@ -143,7 +142,7 @@ def read_kept(
     A checkpoint whose manifest does not verify has ``good=False``.
     """
     kept: list[KeptCheckpoint] = []
-    listed = [path for directory in directories for path in _listed(directory, lambda _: None)]
+    listed = [path for directory in directories for path in list_checkpoints(directory)]
     for path in dict.fromkeys([*listed, *known]):
         try:
             manifest = read_manifest(path)
@@ -180,7 +179,8 @@ def _opened(path: Location, *names: str) -> Iterator[Mapping[str, BinaryIO]]:
                 directory = path
             else:
                 directory = stack.enter_context(_downloaded(path, names))
-            yield {name: stack.enter_context(open_regular(directory / name)) for name in names}
+            paths = {name: directory / name for name in names}
+            yield {n: stack.enter_context(p.open("rb", buffering=0)) for n, p in paths.items()}
     except OSError as error:
         if not _exists(path, error):
             msg = f"the checkpoint {path} is missing, or is not a directory"
@@ -238,32 +238,20 @@ def _is_passed_over(path: Location, error: CheckpointError) -> bool:
     return isinstance(reason, OSError) and reason.errno in _PASSED_OVER
 
 
-def _newest_first(
-    directories: Sequence[Location], known: Iterable[Location], notice: Notice
-) -> list[Location]:
+def _newest_first(directories: Sequence[Location], known: Iterable[Location]) -> list[Location]:
     """Return every listed or known checkpoint, the best one to resume from first."""
     attempts: dict[Location, int] = {}
     for path in known:
         attempt = _ATTEMPT.fullmatch(path.parent.parent.name)
         attempts[path] = 0 if attempt is None else int(attempt[1])
     for order, directory in enumerate(directories, 1):
-        attempts.update(dict.fromkeys(_listed(directory, notice), order))
+        attempts.update(dict.fromkeys(list_checkpoints(directory), order))
 
     def newness(path: Location) -> tuple[int, int, int]:
         name = checkpoint_name(path)
         return name.step, attempts[path], name.revision
 
     return sorted(attempts, key=newness, reverse=True)
-
-
-def _listed(directory: Location, notice: Notice) -> tuple[Location, ...]:
-    try:
-        return list_checkpoints(directory)
-    except CheckpointError as error:
-        if not isinstance(error.__cause__, NotADirectoryError):
-            raise
-        notice(f"the checkpoints in {directory} cannot be listed ({error.__cause__}); left out")
-        return ()
 
 
 def _is_of(path: Location, found: Origin | None, expected: Origin) -> bool:

@@ -118,7 +118,6 @@ class ObjectStore:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path)) from error
 
     def copy(self, path: RemotePath, target: RemotePath) -> None:
-        """Copy an object within the store."""
         self.retrying(lambda: self._files.cp_file(path.key, target.key))
 
     def size(self, path: RemotePath) -> int | None:
@@ -145,7 +144,6 @@ class ObjectStore:
         }
 
     def remove(self, path: RemotePath) -> None:
-        """Remove an object, if it exists."""
         with suppress(FileNotFoundError):
             self.retrying(lambda: self._files.rm_file(path.key))
 
@@ -186,17 +184,14 @@ class ObjectStore:
 
 @lru_cache(maxsize=8)
 def objects_of(protocol: str) -> ObjectStore:
-    """Return this process's object store of a protocol."""
     return ObjectStore(protocol)
 
 
 def objects_at(path: RemotePath) -> ObjectStore:
-    """Return this process's object store of ``path``."""
     return objects_of(path.protocol)
 
 
 def advice_on_store(path: RemotePath) -> str:
-    """Return advice for an error of a remote store."""
     return (
         f"check that {path.protocol}://{path.parts[0]} exists, that this machine can reach it, "
         "and that its credentials allow reading, writing, listing and deleting there "
@@ -228,7 +223,6 @@ def check_checkpoints_location(location: Location | None, isolation: str) -> Non
 
 
 def _status(error: BaseException) -> object:
-    """Return the HTTP status in a library's error, or None."""
     response = getattr(error, "response", None)
     if isinstance(response, Mapping):
         return response.get("ResponseMetadata", {}).get("HTTPStatusCode")

@@ -94,7 +94,6 @@ class RemoteCheckpointStore:
             shutil.rmtree(scratch, ignore_errors=True)
 
     def list(self) -> tuple[RemotePath, ...]:
-        """Return the checkpoints, oldest first; see `list_checkpoints`."""
         return list_remote(self.directory)
 
     def delete(self, path: Location) -> None:

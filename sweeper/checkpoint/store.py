@@ -39,7 +39,7 @@ from sweeper.checkpoint.identity import (
     CheckpointName,
     Origin,
     is_set_aside,
-    maker_of,
+    is_unfinished,
     unfinished_name,
 )
 from sweeper.checkpoint.operations import FileOperations
@@ -48,7 +48,6 @@ from sweeper.checkpoint.tensors import TensorFile
 from sweeper.errors import CheckpointError
 from sweeper.spec.checkpointing import KeptCheckpoint
 from sweeper.support.paths import Location, RemotePath
-from sweeper.support.processes import ProcessIdentity, is_gone
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _MANIFEST_ESTIMATE = 4096
@@ -101,7 +100,6 @@ class CheckpointStore:
         return manifest.kept(path, size=size)
 
     def list(self) -> tuple[Location, ...]:
-        """Return the directories of the checkpoints, oldest first; see `list_checkpoints`."""
         return list_checkpoints(self.directory)
 
     def delete(self, path: Location) -> None:
@@ -223,12 +221,10 @@ class CheckpointStore:
         return CheckpointError(msg)
 
 
-def sweep_leftovers(directory: Location, *, abandoned: bool = False) -> tuple[Location, ...]:
-    """Remove the unfinished work of ended processes in an attempt's ``directory``; return the removed paths.
+def sweep_leftovers(directory: Location) -> tuple[Location, ...]:
+    """Remove the unfinished work in an attempt's ``directory``; return the removed paths.
 
-    In an object store, the writers are unknown, so the attempt must have ended. If no attempt writes there any
-    more (``abandoned``, because its lease has expired), unfinished work of other hosts is removed, too, whose
-    processes cannot be checked. Work of a process that runs on this host is never removed.
+    The attempt must have ended. A process that has lost its lease without noticing fails at its next commit.
     """
     if isinstance(directory, RemotePath):
         from sweeper.checkpoint.remote_objects import sweep_remote
@@ -237,7 +233,7 @@ def sweep_leftovers(directory: Location, *, abandoned: bool = False) -> tuple[Lo
     operations = FileOperations()
     removed = []
     try:
-        for path in leftovers(directory, abandoned=abandoned):
+        for path in leftovers(directory):
             operations.remove_tree(path)
             removed.append(path)
     except OSError as error:
@@ -248,16 +244,10 @@ def sweep_leftovers(directory: Location, *, abandoned: bool = False) -> tuple[Lo
     return tuple(removed)
 
 
-def leftovers(directory: Path, *, abandoned: bool = False) -> Iterator[Path]:
-    """Yield the paths that `sweep_leftovers` would remove from a directory of this machine."""
-    here = ProcessIdentity.here().abridged()
-    for path in sorted(directory.iterdir()) if directory.is_dir() else ():
-        maker = maker_of(path.name)
-        if maker is None:
-            continue
-        gone = is_gone(maker, abridged=True)
-        if gone or (gone is None and abandoned and not maker.shares_host_with(here)):
-            yield path
+def leftovers(directory: Path) -> list[Path]:
+    """Return the paths that `sweep_leftovers` would remove from a directory of this machine."""
+    paths = directory.iterdir() if directory.is_dir() else ()
+    return sorted(path for path in paths if is_unfinished(path.name))
 
 
 class _HashedFile:

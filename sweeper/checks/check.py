@@ -28,8 +28,7 @@ from pathlib import Path
 
 from sweeper.definition.definition import StudySettings
 from sweeper.definition.loading import split_target
-from sweeper.files.rules import TrialUses, in_a_check
-from sweeper.files.uses import set_aside, uses_from_json
+from sweeper.files.uses import TrialUses, in_a_check, set_aside, uses_from_json
 from sweeper.replay.comparison import Difference, errors
 from sweeper.replay.lines import line_of_argument
 from sweeper.replay.reports import (

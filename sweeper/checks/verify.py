@@ -19,18 +19,17 @@ import random
 import re
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from sweeper.checkpoint.end import find_end, same_as
+from sweeper.checkpoint.end import find_end, with_variables
 from sweeper.checkpoint.format import (
     MANIFEST_FILE,
     STATE_FILE,
     TENSORS_FILE,
-    LoadedCheckpoint,
     Manifest,
     decode_values,
 )
@@ -558,13 +557,13 @@ def compare_end_models(
         message = "the trial has no stored model at the end, so that was not compared"
         findings.note("checkpoint", message)
         return findings.found
-    ours = _with_variables(end, [each.whole for each in kept if each.whole is not None])
+    ours = with_variables(end, [each.whole for each in kept if each.whole is not None])
     if ours is None:
         # What became of that checkpoint is a finding of its own.
         return []
     last = replay.checkpoints(record.number, replayed.processes)
     again = find_end([replay.end_model(record.number)])
-    theirs = again and _with_variables(again, list_checkpoints(last))
+    theirs = again and with_variables(again, list_checkpoints(last))
     if theirs is None:
         findings.replay_differs("tensor", "the replay has no model at the end", step=end.step)
         return findings.found
@@ -576,19 +575,6 @@ def compare_end_models(
         at: dict[str, Any] = {"epoch": epoch, "step": ours.step, "file": str(end.path)}
         findings.replay_differs("tensor", message, variable=found[0].name, **at)
     return findings.found
-
-
-def _with_variables(
-    end: LoadedCheckpoint, checkpoints: Iterable[Location]
-) -> LoadedCheckpoint | None:
-    """Return an end model, or the checkpoint that it names; None if that is not among ``checkpoints``."""
-    same = same_as(end)
-    if same is None:
-        return end
-    for path in checkpoints:
-        if path.name == same["name"] and read_manifest(path).digest == same["digest"]:
-            return load_checkpoint(path)
-    return None
 
 
 def _first(found: Sequence[Difference], tensors: int) -> str:
@@ -724,7 +710,7 @@ def verify_study(request: VerifyRequest) -> StudyVerification:
         repository = Repository(database)
         row = repository.study(request.study)
         choose(repository, request.study, request.which)
-        source = recall_source(request.study, row.source, code=row.code)
+        source = recall_source(request.study, row.source)
         opened = open_launcher(
             source, request.options.isolation, lambda message: request.listener(Notice(message))
         )

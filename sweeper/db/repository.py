@@ -24,7 +24,7 @@ from sweeper.db import (
     verdicts,
 )
 from sweeper.db.attempts import Ending
-from sweeper.db.claims import Claim, Waiting
+from sweeper.db.claims import Claim, TrialSeed, Waiting
 from sweeper.db.database import Database
 from sweeper.db.leases import LostAttempt
 from sweeper.db.repeats import other_parameters
@@ -181,10 +181,33 @@ class Repository:
             # Another process has created it meanwhile.
             return self.database.write(lambda c: studies.create_or_open(c, row))
 
-    def claim(self, *args: Any, key: str | None = None, **lease: Any) -> Claim | Waiting | None:
+    def claim(
+        self,
+        name: str,
+        worker: WorkerIdentity,
+        trial_seed: TrialSeed,
+        *,
+        key: str | None = None,
+        worker_key: str | None = None,
+        devices: str | None = None,
+        lease_seconds: float = 60.0,
+        fingerprint: str | None = None,
+        changes: int | None = None,
+    ) -> Claim | Waiting | None:
         """Claim a trial; see `sweeper.db.claims.claim`. A call without a ``key`` cannot be repeated."""
-        asked = key or uuid.uuid4().hex
-        return self.database.write(lambda c: claims.claim(c, *args, key=asked, **lease))
+        statement = functools.partial(
+            claims.claim,
+            name=name,
+            worker=worker,
+            trial_seed=trial_seed,
+            key=key or uuid.uuid4().hex,
+            worker_key=worker_key,
+            devices=devices,
+            lease_seconds=lease_seconds,
+            fingerprint=fingerprint,
+            changes=changes,
+        )
+        return self.database.write(statement)
 
     def release_lost(
         self, study: str, *, observer: str | None = None, lease_seconds: float = 60.0

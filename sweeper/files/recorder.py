@@ -1,10 +1,9 @@
 """Recorder of the files that a trial's process reads and writes.
 
 Python announces each ``open``, ``os.rename`` and ``sqlite3.connect`` as an audit event. TensorFlow and HDF5 open
-files in C++, so the few public functions that name such a file are wrapped. ``os.path.exists`` and its relatives
-are wrapped because a file that is only looked for can decide what a factory does, and ``open`` because no event
-announces that a file is closed: what was written is compared with what is read again, which another trial may have
-changed.
+files in C++, so the few public functions that name such a file are wrapped. ``os.stat`` is wrapped because a file
+that is only looked for can decide what a factory does, and ``open`` because no event announces that a file is
+closed: what was written is compared with what is read again, which another trial may have changed.
 
 The recorder is installed once in a process, before the study is imported, and inherited by the processes that
 are forked from it. An audit hook cannot be removed, so it looks at a flag first. Only the first use of each kind is
@@ -14,25 +13,40 @@ recorded for a path, and at most `MOST` paths, so that a loop that opens a file 
 from __future__ import annotations
 
 import builtins
+import dbm
 import functools
+import hashlib
 import io
+import itertools
 import os
 import stat
 import sys
 import tempfile
 import threading
 import weakref
+import zipfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from sweeper.files.uses import DATED, DESCRIPTIONS, FileUse, content_digest
+import xxhash
+
+from sweeper.files.uses import DESCRIPTIONS, FileUse
 from sweeper.inspection.sources import is_users, outward
 
 MOST = 400
 """Maximum number of recorded paths."""
+
+_MOST_NAMES = 1 << 16
+"""Maximum number of names whose paths are kept."""
+
+MOST_BYTES = 256 * 2**20
+"""Size above which only the size and the beginning of a file count."""
+
+_CHUNK = 1 << 20
+_DATED = frozenset({"fingerprint.pb", "metadata.json"})
+"""Files, and members of a ``.keras`` file, that contain a time or a random id beside the content of others."""
 
 _LOOKING = ("genericpath.py", "pathlib.py", "genericpath>", "posixpath>", "os>")
 _CODE = (".py", ".pyc", ".pyi", ".so")
@@ -41,11 +55,11 @@ _CACHES = ("fontconfig", "matplotlib", "sweeper", "pip", "uv")
 """Directories of libraries below the user's cache and configuration directories."""
 
 _PACKAGE = str(Path(__file__).parents[1]) + os.sep
+_OVERWRITERS = ("/keras/", "/tensorflow/", "/PIL/", _PACKAGE)
+"""Libraries that look for each file which they are about to overwrite or truncate."""
 
 READS, WRITES, ASKS = 1, 2, 4
 """Kinds of use: the content is read; it is created or changed; the caller looks whether the file exists."""
-
-_NEW = FileUse("")
 
 
 class FileRecorder:
@@ -55,28 +69,27 @@ class FileRecorder:
         self.active = False
         self._own: tuple[str, ...] = ()
         self._by_path: dict[str, FileUse] = {}
-        # By the name that the caller wrote, so that most uses resolve no path; None: not recorded.
-        self._by_name: dict[Any, FileUse | None] = {}
-        self._mapped: set[tuple[int, ...]] = set()
+        # By the name that the caller wrote, so that most uses resolve no path.
+        self.find = functools.lru_cache(_MOST_NAMES)(self._find_or_make)
         self._inside = threading.local()
-        self._snapshots: dict[str, tuple[str, set[str], list[None]]] = {}
+        self._snapshots: dict[str, tuple[str, set[str], int]] = {}
 
     def begin(self, own: Iterable[str | Path] = ()) -> None:
         """Begin to record, except for the trial's own directories, whose files are nobody else's."""
         self._own = tuple(os.path.realpath(each) + os.sep for each in own)
-        for path in [path for path in self._by_path if path.startswith(self._own)]:
-            del self._by_path[path]
-        self.forget_names()
+        kept = self._by_path.items()
+        self._by_path = {path: use for path, use in kept if not path.startswith(self._own)}
+        self.find.cache_clear()
         self.active = True
 
     def stop(self) -> None:
-        """Stop recording."""
         self.active = False
 
     def uses(self, *, ended: bool = False) -> tuple[FileUse, ...]:
-        """Return the uses so far, with digests of the files as they are now; none unless it is recording.
+        """Return the uses so far that can matter to another trial; none unless it is recording.
 
-        Once the trial has ``ended``, the snapshots of ``tf.data`` that it made are there; this ends the record.
+        Once the trial has ``ended``, the snapshots of ``tf.data`` that it made are there, and so is the content
+        of files that were not closed; this ends the record.
         """
         if not self.active:
             return ()
@@ -84,108 +97,94 @@ class FileRecorder:
             if ended:
                 self._look_for_snapshots()
                 self.stop()
-            found = [_completed(seen, ended=ended) for seen in list(self._by_path.values())]
-            return tuple(use for use in found if use is not None)
+            found = [use for use in list(self._by_path.values()) if _matters(use)]
+            for use in found if ended else ():
+                if use.wrote and not use.digest:
+                    use.digest = content_digest(use.path)
+            return tuple(found)
+
+    @property
+    def records(self) -> bool:
+        """Whether uses of files by this thread are recorded now."""
+        return self.active and not getattr(self._inside, "on", False)
 
     @contextmanager
     def _unrecorded(self) -> Iterator[None]:
-        self._inside.on = True
+        before, self._inside.on = getattr(self._inside, "on", False), True
         try:
             yield
         finally:
-            self._inside.on = False
+            self._inside.on = before
 
     def used(self, name: Any, kinds: int) -> None:
         """Record a use of a file by the name that the caller wrote."""
-        seen = self._by_name.get(name, _NEW)
-        if seen is None or not kinds & ~seen.done or getattr(self._inside, "on", False):
+        seen = self.find(name)
+        if seen is None or not kinds & ~seen.done:
             return  # the usual case of a loop that opens files
-        with self._unrecorded():
-            if (seen := self._find(name)) is not None:
+        caller = "" if kinds == WRITES else _caller()
+        if caller.endswith("/csv_logger.py"):
+            kinds &= ~READS  # it looks for the header of a file that it appends to
+        if kinds != ASKS or not any(library in caller for library in _OVERWRITERS):
+            with self._unrecorded():
                 _record(seen, kinds)
-
-    def wrote(self, name: Any) -> FileUse | None:
-        """Return the use of a file to which this process has written, by the name that the caller wrote."""
-        seen = self._by_name.get(name)
-        recording = self.active and not getattr(self._inside, "on", False)
-        return seen if recording and seen is not None and seen.wrote else None
 
     def closed(self, name: Any, mode: str) -> None:
         """Record that a file was closed to which this process has written, now or before.
 
         Digests are computed here because another trial may write to the file until it is read again. A log
-        that is appended to in each step needs none: what another trial appends changes it.
+        that is appended to in each step needs none: what another trial appends changes it. A file that was
+        opened to be updated may be mapped into memory, by which it changes after it is closed.
         """
-        seen = self.wrote(name)
-        if seen is None or Path(seen.path).name in DESCRIPTIONS:
+        seen = self.find(name)
+        state = _state(seen.path) if seen is not None and seen.wrote else None
+        if seen is None or state is None:
             return
         with self._unrecorded():
-            state = _state(seen.path)
-            if state is None:
-                return
-            if not _kinds(mode) & WRITES:
+            if mode.startswith("r"):
                 if seen.left is not None and state != seen.left and state[:2] == seen.left[:2]:
                     _mark_changed(seen)  # while it was read
-            elif state[:2] not in self._mapped:
+            elif "+" not in mode:
                 seen.left = state
                 seen.digest = "" if mode.startswith("a") else content_digest(seen.path)
 
     def locked(self, name: Any) -> None:
         """Record that another process held a file which was to be read or written."""
-        with self._unrecorded():
-            if (seen := self._find(name)) is not None:
-                _mark_changed(seen)
-
-    def mapped(self, descriptor: int) -> None:
-        """Record that an open file is mapped into memory, by which it may change after it is closed."""
-        with suppress(OSError):
-            state = os.fstat(descriptor)
-            self._mapped.add((state.st_dev, state.st_ino))
+        if (seen := self.find(name)) is not None:
+            _mark_changed(seen)
 
     def renamed(self, source: Any, target: Any, *_: Any, **__: Any) -> None:
         """Record that a file is about to replace another one."""
         self.used(target, WRITES)
         before, after = (self._by_path.get(_resolved(each)) for each in (source, target))
-        if after is None or Path(after.path).name in DESCRIPTIONS | DATED:
-            return  # its content is that of the files beside it, or is not compared
-        if before is not None and before.left is not None:
+        if before is None or not before.left or after is None:
+            return
+        if _parts(Path(after.path)) == [Path(after.path)]:
             after.left, after.digest, before.left = before.left, before.digest, None
-
-    def forget_names(self) -> None:
-        """Forget how relative paths were resolved, because the current directory changes."""
-        self._by_name.clear()
 
     def snapshot(self, directory: str) -> None:
         """Record that a dataset has snapshots in a directory, which are read or made while it is iterated."""
-        made = self._snapshots.setdefault(directory, (_user(), _snapshots_in(directory), []))
-        made[2].append(None)
+        new = (_user(), _snapshots_in(directory), 0)
+        line, before, datasets = self._snapshots.get(directory, new)
+        self._snapshots[directory] = line, before, datasets + 1
 
     def _look_for_snapshots(self) -> None:
         # The name of a snapshot is a digest of the dataset's graph, without values of variables. If fewer
         # were made than there are datasets, one of those that were there was read.
         for directory, (line, before, datasets) in self._snapshots.items():
             new = _snapshots_in(directory) - before
-            for path in new if len(new) >= len(datasets) else new | before:
-                if (seen := self._find(path)) is not None and (state := _state(path)) is not None:
-                    seen.existed, seen.asked, seen.read_at = path in before, True, line
-                    seen.read, seen.wrote = path in before, path in new
-                    seen.wrote_at = line if seen.wrote else ""
-                    seen.size, seen.modified = state[2:]
+            for path in new if len(new) >= datasets else new | before:
+                if (seen := self.find(path)) is not None:
+                    _record(seen, READS if path in before else ASKS | WRITES)
+                    seen.existed, seen.read_at, seen.wrote_at = path in before, line, line
 
-    def _find(self, name: Any) -> FileUse | None:
-        """Return the record of a file, made if necessary; None if its uses are not recorded."""
-        if name in self._by_name:
-            return self._by_name[name]
-        if len(self._by_name) > 8 * MOST:
-            # Those of ignored files, which a long training may open without end.
-            self._by_name = {each: seen for each, seen in self._by_name.items() if seen}
-        # Of a training that opens a file for each batch, not even the path is resolved.
-        path = _resolved(name) if len(self._by_path) < MOST else ""
-        seen = self._by_path.get(path)
-        if seen is None and path and not self._is_nobodys(path):
-            seen = self._by_path[path] = FileUse(path, existed=_state(path) is not None)
-        self._by_name[name] = seen
-        return seen
+    def _find_or_make(self, name: Any) -> FileUse | None:
+        """Return the record of a file; None if its uses are not recorded."""
+        with self._unrecorded():
+            path = _resolved(name)
+            is_new = path and path not in self._by_path and len(self._by_path) < MOST
+            if is_new and not self._is_nobodys(path):
+                self._by_path[path] = FileUse(path)
+            return self._by_path.get(path)
 
     def _is_nobodys(self, path: str) -> bool:
         return (
@@ -197,24 +196,23 @@ class FileRecorder:
 
 
 def _record(seen: FileUse, kinds: int) -> None:
-    if kinds & READS and seen.left is not None and seen.left != _state(seen.path):
+    if not (seen.asked or seen.wrote):
+        seen.existed = _state(seen.path) is not None
+    if kinds & READS and seen.left is not None and seen.left != (state := _state(seen.path)):
         # Other content than this process has written, or its state after the same was written again.
         if seen.digest and content_digest(seen.path) == seen.digest:
-            seen.left = _state(seen.path)
+            seen.left = state
         else:
             _mark_changed(seen)
     if kinds & (READS | ASKS) and not seen.wrote:
         seen.read_at, seen.asked = seen.read_at or _user(), True
-        state = _state(seen.path)
-        if kinds & READS and not seen.read and state is not None:
-            seen.read, (seen.size, seen.modified) = True, state[2:]
+        if kinds & READS and not seen.read_digest and _state(seen.path) is not None:
+            seen.existed, seen.read_digest = True, content_digest(seen.path)
     if kinds & WRITES:
-        if seen.read and not seen.wrote:
-            seen.read_digest = content_digest(seen.path)  # it is about to change
         seen.wrote, seen.digest, seen.left = True, "", None
         seen.wrote_at = seen.wrote_at or _user()
     # A file that is not there may come to exist, and one that was written may be changed.
-    seen.done = ASKS if seen.wrote else seen.done | (kinds if seen.read else kinds & ~READS)
+    seen.done = ASKS if seen.wrote else seen.done | (kinds if seen.read_digest else kinds & ~READS)
 
 
 def _mark_changed(seen: FileUse) -> None:
@@ -222,53 +220,30 @@ def _mark_changed(seen: FileUse) -> None:
         seen.changed, seen.read_at = True, _user() or seen.read_at
 
 
-def _completed(seen: FileUse, *, ended: bool) -> FileUse | None:
-    """Return a use with its digests; None if it cannot matter to another trial."""
-    state = _state(seen.path)
-    if state is None or not (seen.read or seen.wrote or seen.existed):
-        return seen if seen.changed else None
-    if seen.read and not seen.read_digest and state[2:] == (seen.size, seen.modified):
-        seen.read_digest = content_digest(seen.path)
-    # Of a file that is still open, the content is known at the end.
-    last = ended and seen.wrote and not seen.digest
-    return replace(seen, digest=content_digest(seen.path) if last else seen.digest)
+def _matters(use: FileUse) -> bool:
+    used = (use.asked and use.existed) or use.wrote or bool(use.read_digest)
+    return use.changed or (used and _state(use.path) is not None)
 
 
 RECORDER = FileRecorder()
 """The recorder of this process."""
 
-_INSTALLED: list[str] = []
-
 
 def install() -> None:
-    """Install the audit hook and the wrappers in this process, once; TensorFlow must be imported."""
-    if not _INSTALLED:
-        _INSTALLED.append("hook")
-        # Not first in the hook: `tempfile` opens a file to find its directory, under a lock that this takes too.
-        _libraries()
-        sys.addaudithook(_hook)
-        _watch_python()
-        _watch_tensorflow()
-        _watch_databases()
+    """Install the audit hook and the wrappers in this process, once, and begin to record."""
+    _watch()
     RECORDER.begin()
 
 
 def _hook(event: str, arguments: tuple[Any, ...]) -> None:
-    if RECORDER.active and event in _EVENTS:
+    if event in _EVENTS and RECORDER.records:
         _EVENTS[event](*arguments)
 
 
 def _opened(name: Any, _mode: Any, flags: Any) -> None:
-    if isinstance(name, int) or not isinstance(flags, int):
-        return
-    kinds = WRITES if flags & (os.O_WRONLY | os.O_RDWR) else 0
-    # `keras.callbacks.CSVLogger` looks for the header of a file that it appends to.
-    callers = (sys._getframe(n).f_code.co_filename for n in (2, 3))
-    if not flags & (os.O_WRONLY | os.O_TRUNC) and not any(
-        each.endswith("/csv_logger.py") for each in callers
-    ):
-        kinds |= READS
-    RECORDER.used(name, kinds)
+    if isinstance(flags, int) and not isinstance(name, int):
+        kinds = WRITES if flags & (os.O_WRONLY | os.O_RDWR) else 0
+        RECORDER.used(name, kinds if flags & (os.O_WRONLY | os.O_TRUNC) else kinds | READS)
 
 
 _EVENTS: dict[str, Callable[..., None]] = {
@@ -278,89 +253,120 @@ _EVENTS: dict[str, Callable[..., None]] = {
     "os.link": lambda _source, target, *_: RECORDER.used(target, WRITES),
     "os.symlink": lambda _source, target, *_: RECORDER.used(target, WRITES),
     "sqlite3.connect": lambda path, *_: RECORDER.used(path, READS | WRITES),
-    "mmap.__new__": lambda descriptor, *_: RECORDER.mapped(descriptor),
-    "os.chdir": lambda *_: RECORDER.forget_names(),
+    "os.chdir": lambda *_: RECORDER.find.cache_clear(),  # which has relative names
 }
 
 
-def _watch_python() -> None:
-    """Wrap ``open``, to know when a file is closed, and ``os.stat``, by which ``os.path.exists`` looks."""
-    stat_file, open_file = os.stat, io.open
-
-    @functools.wraps(stat_file)
-    def asked(path: Any, *arguments: Any, **options: Any) -> os.stat_result:
-        if RECORDER.active and isinstance(path, str | os.PathLike) and _decides():
-            RECORDER.used(path, ASKS)
-        return stat_file(path, *arguments, **options)
-
-    @functools.wraps(open_file)
-    def opened(file: Any, mode: str = "r", *arguments: Any, **options: Any) -> Any:
-        made = open_file(file, mode, *arguments, **options)
-        name = os.fspath(file) if isinstance(file, os.PathLike) else file
-        if RECORDER.wrote(name):
-            _tell_when_closed(made, name, mode)
-        return made
-
-    os.stat = asked
-    builtins.open = io.open = opened
-    # `shutil` asks these sets what ``os.stat`` can do.
-    for capable in (os.supports_dir_fd, os.supports_fd, os.supports_follow_symlinks):
-        if stat_file in capable:
-            capable.add(asked)
-
-
-def _tell_when_closed(file: Any, name: Any, mode: str) -> None:
-    this = weakref.ref(file)  # the file must still be closed when the last reference to it is gone
-
-    def close() -> None:
-        held = this()
-        if held is not None and not held.closed:
-            type(held).close(held)
-            RECORDER.closed(name, mode)
-
-    file.close = close
-
-
-def _decides() -> bool:
-    """Return whether a look-up may decide what a factory does; not one of Keras, TensorFlow, Pillow or sweeper.
-
-    Keras and Pillow look for each file that they are about to overwrite, and sweeper for one that it truncates.
-    """
-    frame = sys._getframe(2)
-    while frame.f_back is not None and frame.f_code.co_filename.endswith(_LOOKING):
-        frame = frame.f_back
-    libraries = ("/keras/", "/tensorflow/", "/PIL/", _PACKAGE)
-    return not any(library in frame.f_code.co_filename for library in libraries)
-
-
-def _watch_tensorflow() -> None:
-    """Wrap the functions of TensorFlow that name a file which TensorFlow opens in C++."""
+@functools.cache
+def _watch() -> None:
+    """Install the audit hook, and wrap the functions that no event announces; TensorFlow must be imported."""
+    import h5py
     import tensorflow as tf
-    from tensorflow.python.checkpoint import functional_saver
+    from tensorflow.python.checkpoint.functional_saver import MultiDeviceSaver
     from tensorflow.python.lib.io import file_io
     from tensorflow.python.training import py_checkpoint_reader
 
-    used, files = RECORDER.used, file_io.FileIO
-    _observe(files, "__init__", lambda _file, name, mode="r", *_: used(_text(name), _kinds(mode)))
-    _observe(files, "close", lambda file: _at_close(_text(file.name), file.mode))
+    def looked_for(path: Any, *_: Any, **__: Any) -> None:
+        RECORDER.used(_text(path), ASKS)
+
+    def opened(_file: Any, name: Any = "", mode: str = "r", *_: Any, **__: Any) -> None:
+        RECORDER.used(_text(name), _kinds(mode))
+
+    def opened_hdf5(_file: Any, name: Any = "", mode: str = "r", *_: Any, **__: Any) -> None:
+        RECORDER.used(_text(name), _kinds(mode.replace("a", "r+")))
+
+    def renamed(source: Any, target: Any, *_: Any, **__: Any) -> None:
+        RECORDER.renamed(_text(source), _text(target))
+
+    # Not first in the hook: `tempfile` opens a file to find its directory, under a lock that this takes too.
+    _libraries()
+    sys.addaudithook(_hook)
+    _observe(io, "open", _opening)
+    builtins.open = io.open
+    _observe(os, "stat", looked_for)
+    # `shutil` asks these sets what ``os.stat`` can do.
+    for capable in (os.supports_dir_fd, os.supports_fd, os.supports_follow_symlinks):
+        capable.add(os.stat)
+    _observe(file_io.FileIO, "__init__", opened)
+    _observe(file_io.FileIO, "close", lambda file: _at_close(_text(file.name), file.mode))
     for module, exists, rename in (
         (file_io, "file_exists_v2", "rename_v2"),
         (tf.io.gfile, "exists", "rename"),
     ):
-        _observe(module, exists, lambda path, *_: used(_text(path), ASKS))
-        _observe(module, rename, lambda a, b, *_, **__: RECORDER.renamed(_text(a), _text(b)))
-    reader, dataset = (py_checkpoint_reader, "NewCheckpointReader"), tf.data.Dataset
-    _observe(*reader, lambda prefix: used(f"{_text(prefix)}.index", READS))
-    _observe(functional_saver.MultiDeviceSaver, "save", _saved)
-    _observe(dataset, "cache", _cached)
-    _observe(dataset, "snapshot", lambda _, path, *__, **___: RECORDER.snapshot(_text(path)))
+        _observe(module, exists, looked_for)
+        _observe(module, rename, renamed)
+    _observe(
+        py_checkpoint_reader,
+        "NewCheckpointReader",
+        lambda prefix: RECORDER.used(f"{_text(prefix)}.index", READS),
+    )
+    _observe(MultiDeviceSaver, "save", _saved)
+    _observe(tf.data.Dataset, "cache", _cached)
+    _observe(
+        tf.data.Dataset, "snapshot", lambda _, path, *__, **___: RECORDER.snapshot(_text(path))
+    )
+    _observe(h5py.File, "__init__", opened_hdf5)
+    _observe(
+        h5py.File,
+        "close",
+        lambda f: _at_close(f.filename, f.mode.replace("r+", "w")) if f else None,
+    )
+    _observe(dbm, "open", _opened_database)
 
 
-def _at_close(name: str, mode: str) -> Callable[[], None]:
-    return lambda: RECORDER.closed(name, mode)
+After = Callable[[Any], None]
+"""Function that is called with a wrapped function's result."""
 
 
-def _saved(_saver: Any, prefix: Any, *_: Any, **__: Any) -> Callable[[], None]:
+def _observe(owner: Any, name: str, tell: Callable[..., After | None]) -> None:
+    """Replace ``owner.name`` by a function that calls ``tell`` first, and afterwards what ``tell`` returns."""
+    original = getattr(owner, name)
+
+    @functools.wraps(original)
+    def observed(*arguments: Any, **options: Any) -> Any:
+        after = None
+        if RECORDER.records:
+            with suppress(TypeError):  # of wrong arguments: the original's own error is clearer
+                after = tell(*arguments, **options)
+        try:
+            returned = original(*arguments, **options)
+        except BlockingIOError:  # HDF5's lock of a file
+            if RECORDER.records and name == "__init__" and len(arguments) > 1:
+                RECORDER.locked(arguments[1])
+            raise
+        if after is not None:
+            after(returned)
+        return returned
+
+    setattr(owner, name, observed)
+
+
+def _opening(file: Any, mode: str = "r", *_: Any, **__: Any) -> After:
+    name = os.fspath(file) if isinstance(file, os.PathLike) else file
+
+    def opened(made: Any) -> None:
+        this = weakref.ref(
+            made
+        )  # the file must still be closed when the last reference to it is gone
+
+        def close() -> None:
+            held = this()
+            if held is not None and not held.closed:
+                type(held).close(held)
+                RECORDER.closed(name, mode)
+
+        seen = RECORDER.find(name)
+        if seen is not None and seen.wrote:
+            made.close = close
+
+    return opened
+
+
+def _at_close(name: str, mode: str) -> After:
+    return lambda _: RECORDER.closed(name, mode)
+
+
+def _saved(_saver: Any, prefix: Any, *_: Any, **__: Any) -> After:
     index = f"{_text(prefix)}.index"
     RECORDER.used(index, WRITES)
     return _at_close(index, "w")
@@ -373,6 +379,13 @@ def _cached(_dataset: Any, filename: Any = "", *_: Any, **__: Any) -> None:
         RECORDER.used(index, READS if Path(index).exists() else READS | WRITES)
 
 
+def _opened_database(name: Any, flag: str = "r", *_: Any) -> None:
+    # Which of them it is depends on the installed library; those that do not exist are left out.
+    for suffix in ("", ".db", ".dat", ".dir", ".pag"):
+        kinds = (READS if flag != "n" else 0) | (WRITES if flag != "r" else 0)
+        RECORDER.used(os.fsdecode(name) + suffix, kinds)
+
+
 def _kinds(mode: str) -> int:
     """Return the kinds of use of a file that is opened in a mode such as ``"r+"``."""
     reads = "r" in mode or "+" in mode
@@ -381,49 +394,6 @@ def _kinds(mode: str) -> int:
 
 def _snapshots_in(directory: str) -> set[str]:
     return set(map(str, Path(directory).resolve().glob("*/snapshot.metadata")))
-
-
-def _watch_databases() -> None:
-    """Wrap ``h5py.File`` and ``dbm.open``, which open files in C."""
-    import dbm
-
-    import h5py
-
-    def opened(_file: Any, name: Any = "", mode: str = "r", *_: Any, **__: Any) -> None:
-        RECORDER.used(_text(name), _kinds(mode.replace("a", "r+")))
-
-    def database(name: Any, flag: str = "r", *_: Any) -> None:
-        # Which of them it is depends on the installed library; those that do not exist are left out.
-        for suffix in ("", ".db", ".dat", ".dir", ".pag"):
-            each = os.fsdecode(name) + suffix
-            RECORDER.used(each, (READS if flag != "n" else 0) | (WRITES if flag != "r" else 0))
-
-    _observe(h5py.File, "__init__", opened)
-    _observe(h5py.File, "close", lambda f: _at_close(f.filename, f.mode) if f else None)
-    _observe(dbm, "open", database)
-
-
-def _observe(owner: Any, name: str, tell: Callable[..., Callable[[], None] | None]) -> None:
-    """Replace ``owner.name`` by a function that calls ``tell`` first, and afterwards what ``tell`` returns."""
-    original = getattr(owner, name)
-
-    @functools.wraps(original)
-    def observed(*arguments: Any, **options: Any) -> Any:
-        after = None
-        if RECORDER.active:
-            with suppress(TypeError):  # of wrong arguments: the original's own error is clearer
-                after = tell(*arguments, **options)
-        try:
-            returned = original(*arguments, **options)
-        except BlockingIOError:  # HDF5's lock of a file
-            if RECORDER.active and len(arguments) > 1:
-                RECORDER.locked(arguments[1])
-            raise
-        if after is not None:
-            after()
-        return returned
-
-    setattr(owner, name, observed)
 
 
 def _text(name: Any) -> str:
@@ -452,17 +422,64 @@ def _state(path: str) -> tuple[int, ...] | None:
     return (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns) if regular else None
 
 
+def content_digest(path: str) -> str:
+    """Return the XXH3-128 digest (hex) of a file's content, or of what can be read of it.
+
+    Of an archive the digest is of its members' content, because an archive contains times. Of the file
+    that describes a saved dataset or model the digest is of the files beside it, which contain its values.
+    """
+    file = Path(path)
+    digest = xxhash.xxh3_128()
+    # Another process may hold or change it.
+    with suppress(OSError, zipfile.BadZipFile, *dbm.error):
+        # The bytes of a store of `dbm.ndbm` differ between equal contents.
+        if file.suffix == ".db" and dbm.whichdb(path.removesuffix(".db")) == "dbm.ndbm":
+            with dbm.open(path.removesuffix(".db")) as opened:
+                for key in sorted(map(bytes, opened.keys())):  # type: ignore[arg-type] # always bytes
+                    digest.update(b"%b\0%b\0" % (key, opened[key]))
+            return digest.hexdigest()
+        for part in _parts(file):
+            if zipfile.is_zipfile(part):
+                with zipfile.ZipFile(part) as archive:
+                    members = [m for m in archive.infolist() if m.filename not in _DATED]
+                    for each in sorted(members, key=lambda m: m.filename):
+                        digest.update(f"{each.filename}:{each.CRC}:{each.file_size};".encode())
+                continue
+            with part.open("rb") as content:
+                if (size := part.stat().st_size) > MOST_BYTES:
+                    digest.update(b"%d:%b" % (size, content.read(_CHUNK)))
+                else:
+                    hashlib.file_digest(content, lambda: digest)
+    return digest.hexdigest()
+
+
+def _parts(file: Path) -> list[Path]:
+    """Return the files with the content of ``file``, or that it describes; none if it is never the same."""
+    if file.name in _DATED:
+        return []
+    # The directory of one run has a random name.
+    found = file.parent.rglob(DESCRIPTIONS[file.name]) if file.name in DESCRIPTIONS else ()
+    parts = sorted(filter(Path.is_file, found), key=lambda part: (part.parent.name, part.name))
+    return parts or [file]
+
+
 @functools.cache
 def _libraries() -> tuple[str, ...]:
     """Return the directories of Python, of installed libraries, and of their caches."""
-    home = Path.home()
-    caches = (home / top / each for top in (".cache", ".config") for each in _CACHES)
+    caches = (Path.home() / top / each for top in (".cache", ".config") for each in _CACHES)
+    directories = (sys.prefix, sys.base_prefix, *map(str, caches))
     own = os.path.realpath(tempfile.gettempdir()) + "/sweeper-"
-    return (
-        own,
-        _PACKAGE,
-        *(os.path.realpath(str(each)) + os.sep for each in (sys.prefix, sys.base_prefix, *caches)),
-    )
+    return own, _PACKAGE, *(os.path.realpath(each) + os.sep for each in directories)
+
+
+def _caller() -> str:
+    """Return the file of the code that opens or looks for a file, outside of Python's functions for paths."""
+    frames = outward(sys._getframe())
+    for frame in itertools.dropwhile(lambda each: each.f_code.co_filename == __file__, frames):
+        # Keras's `file_utils.File` only calls ``open``.
+        if not frame.f_code.co_filename.endswith(_LOOKING) and frame.f_code.co_name != "File":
+            return frame.f_code.co_filename
+    return ""
 
 
 def _user() -> str:

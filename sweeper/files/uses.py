@@ -1,26 +1,26 @@
-"""Uses of files by one trial, as records that travel in messages and are stored with the attempt."""
+"""Uses of files by trials, and the rules by which one trial depends on another, or may.
+
+A file that was there before the study is the user's. A trial that reads what another trial wrote is not
+independent if its own content would have been different. A run knows that only of a file that the trial
+overwrote, before or afterwards; `sweeper check` knows it, because it runs each of two trials without the
+other's files.
+"""
 
 from __future__ import annotations
 
-import dbm
+import itertools
 import shutil
-import zipfile
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-import xxhash
-
-MOST_BYTES = 256 * 2**20
-"""Size above which no digest of a file is computed."""
-
-_CHUNK = 1 << 20
-DATED = frozenset({"fingerprint.pb", "metadata.json"})
-"""Files, and members of a ``.keras`` file, that contain a time or a random id beside the content of others."""
-
-DESCRIPTIONS = frozenset({"dataset_spec.pb", "saved_model.pb", "snapshot.metadata"})
-"""Names of files that describe the directory which contains them."""
+DESCRIPTIONS = {
+    "dataset_spec.pb": "*.snapshot",
+    "saved_model.pb": "variables.index",
+    "snapshot.metadata": "*.snapshot",
+}
+"""Files that describe the directory which contains them, with the pattern of those that have its values."""
 
 
 @dataclass
@@ -29,14 +29,11 @@ class FileUse:
 
     Attributes:
         path: Absolute path.
-        existed: Whether the file was there when the trial first used it.
+        existed: Whether the file was there when the trial first used or read it.
         asked: Whether the trial looked for the file, or tried to read it, before it wrote to it.
-        read: Whether the trial read content that it had not written itself.
         wrote: Whether the trial wrote to the file.
         changed: Whether another process changed what the trial wrote, or held the file, before it read it again.
-        size: Size in bytes when it was first read; None if it was not.
-        modified: Modification time in ns when it was first read; None if it was not.
-        read_digest: Digest of the content that was read; empty if it is unknown.
+        read_digest: Digest of the content that the trial read and had not written; empty if it read none.
         digest: Digest of the content that the trial wrote last; empty if it is unknown.
         read_at: The user's line, or the callback, that read or looked for it first.
         wrote_at: The user's line, or the callback, that wrote it first.
@@ -47,11 +44,8 @@ class FileUse:
     path: str
     existed: bool = False
     asked: bool = False
-    read: bool = False
     wrote: bool = False
     changed: bool = False
-    size: int | None = None
-    modified: int | None = None
     read_digest: str = ""
     digest: str = ""
     read_at: str = ""
@@ -66,19 +60,19 @@ class FileUse:
         return str(path.relative_to(here)) if path.is_relative_to(here) else self.path
 
 
+_STORED = [each.name for each in fields(FileUse) if each.name not in ("left", "done")]
+
+
 def uses_to_json(uses: Iterable[FileUse]) -> dict[str, Any]:
     """Return the uses of one attempt as they are stored: those of their fields that are set."""
-    stored = [
-        asdict(replace(use, left=None, done=0)) for use in sorted(uses, key=lambda use: use.path)
-    ]
-    return {
-        "uses": [{k: v for k, v in each.items() if v not in (False, None, "")} for each in stored]
-    }
+    ordered = sorted(uses, key=lambda use: use.path)
+    return {"uses": [{n: value for n in _STORED if (value := getattr(u, n))} for u in ordered]}
 
 
 def uses_from_json(stored: Mapping[str, Any] | None) -> tuple[FileUse, ...]:
     """Return the inverse of `uses_to_json`."""
-    return tuple(FileUse(**use) for use in (stored or {}).get("uses", ()))
+    uses = (stored or {}).get("uses", ())
+    return tuple(FileUse(**{n: use[n] for n in _STORED if n in use}) for use in uses)
 
 
 def shown_files(stored: Iterable[Mapping[str, Any]]) -> dict[str, list[Any]]:
@@ -92,8 +86,8 @@ def shown_files(stored: Iterable[Mapping[str, Any]]) -> dict[str, list[Any]]:
         latest |= {use.path: use for use in uses_from_json(files)}
         shown["notices"] += [n for n in files.get("notices", ()) if n not in shown["notices"]]
     for use in latest.values():
-        if use.read:
-            shown["read"].append({"path": use.path, "digest": use.read_digest or None})
+        if use.read_digest:
+            shown["read"].append({"path": use.path, "digest": use.read_digest})
         if use.wrote:
             sought = {"sought": True} if use.asked and not use.existed else {}
             shown["written"].append({"path": use.path, "digest": use.digest or None, **sought})
@@ -101,69 +95,145 @@ def shown_files(stored: Iterable[Mapping[str, Any]]) -> dict[str, list[Any]]:
 
 
 def set_aside(created: Iterable[str], directory: Path) -> None:
-    """Move files that a trial created into a directory, which is created if necessary.
+    """Move files that a trial created, and what belongs to them, into a directory, which is created if necessary.
 
     Raises:
         OSError: A file cannot be moved.
     """
-    there = [part for path in sorted(created) for part in _parts(Path(path)) if part.exists()]
-    for number, path in enumerate(there):
-        directory.mkdir(parents=True, exist_ok=True)
-        if path.exists():
-            shutil.move(path, directory / f"{number}-{path.name}")
-
-
-def _parts(file: Path) -> list[Path]:
-    """Return a file with the files or the directory that belong to it."""
-    if file.name in DESCRIPTIONS:
-        return [file.parent]
-    if file.suffix != ".index":
-        return [file]
-    patterns = (f"{file.stem}.data-*", f"{file.stem}_*.lockfile")
-    return [file, *(part for pattern in patterns for part in file.parent.glob(pattern))]
-
-
-def content_digest(path: str) -> str:
-    """Return the XXH3-128 digest (hex) of a file's content; empty if there is no such file, or a huge one.
-
-    Of an archive the digest is of its members' content, because an archive contains times. Of the file
-    that describes a saved dataset or model the digest is of the files beside it, which contain its values.
-    """
-    file = Path(path)
-    digest = xxhash.xxh3_128()
-    try:
-        parts = _beside(file)
-        if file.name in DATED or sum(part.stat().st_size for part in parts) > MOST_BYTES:
-            return ""
-        # The bytes of a store of `dbm.ndbm` differ between equal contents.
-        if file.suffix == ".db" and dbm.whichdb(path.removesuffix(".db")) == "dbm.ndbm":
-            with dbm.open(path.removesuffix(".db")) as opened:
-                for key in sorted(map(bytes, opened.keys())):  # type: ignore[arg-type] # always bytes
-                    digest.update(b"%b\0%b\0" % (key, opened[key]))
-            return digest.hexdigest()
+    number = itertools.count()
+    for path in map(Path, sorted(created)):
+        parts = [path.parent if path.name in DESCRIPTIONS else path]
+        if path.suffix == ".index":
+            for pattern in (f"{path.stem}.data-*", f"{path.stem}_*.lockfile"):
+                parts += path.parent.glob(pattern)
         for part in parts:
-            if zipfile.is_zipfile(part):
-                with zipfile.ZipFile(part) as archive:
-                    members = [m for m in archive.infolist() if m.filename not in DATED]
-                    for each in sorted(members, key=lambda m: m.filename):
-                        digest.update(f"{each.filename}:{each.CRC}:{each.file_size};".encode())
-                continue
-            with part.open("rb") as content:
-                while chunk := content.read(_CHUNK):
-                    digest.update(chunk)
-    except (OSError, zipfile.BadZipFile, *dbm.error):  # another process holds or changes it
-        return ""
-    return digest.hexdigest()
+            if part.exists():
+                directory.mkdir(parents=True, exist_ok=True)
+                shutil.move(part, directory / f"{next(number)}-{part.name}")
 
 
-def _beside(file: Path) -> list[Path]:
-    """Return the files that contain the content which ``file`` describes."""
-    if file.name in {"dataset_spec.pb", "snapshot.metadata"}:
-        chunks = [each for each in file.parent.rglob("*.snapshot") if each.is_file()]
-        # The directory of one run has a random name, and the metadata of a snapshot contain it.
-        chunks.sort(key=lambda each: (each.parent.name, each.name))
-        return chunks if file.name == "snapshot.metadata" else [file, *chunks]
-    variables = file.parent / "variables" / "variables.index"
-    if file.name == "saved_model.pb" and variables.is_file():
-        return [variables]
-    return [file]
+@dataclass(frozen=True)
+class TrialUses:
+    """Uses of files by one attempt at the trial ``who``, such as "trial 3"."""
+
+    who: str
+    uses: tuple[FileUse, ...]
+
+
+@dataclass(frozen=True)
+class FileFinding:
+    """Finding about the file at an absolute path: what was seen, and what to do next.
+
+    It is an "error" if a trial's result depends on another trial, a "warning" if it may, and a "note" if
+    trials overwrite each other's file or an input has changed.
+    """
+
+    level: Literal["error", "warning", "note"]
+    path: str
+    message: str
+
+
+CURE = "write it below `trial.directory`, which each trial has for itself"
+_OR_BEFORE = f"{CURE}, or make the file before the study begins"
+
+
+def in_a_run(trial: TrialUses, others: Sequence[TrialUses]) -> Iterator[FileFinding]:
+    """Yield the findings about one trial of a run.
+
+    ``others`` are attempts at other trials, of this study or earlier ones in the same database, and earlier
+    attempts at the trial, the latest last.
+    """
+    for use in trial.uses:
+        theirs = [(each, other) for each in others for other in each.uses if other.path == use.path]
+        latest = {each.who: other for each, other in theirs if each.who != trial.who}
+        # What another trial reported before this one wrote is judged now.
+        for name, other in latest.items() if use.wrote else ():
+            if other.changed:
+                yield _changed(name, other, trial.who, use)
+        wrote = [
+            (each.who, other) for each, other in theirs if other.wrote and each.who != trial.who
+        ]
+        who, written = wrote[-1] if wrote else ("another process", FileUse(use.path))
+        readers = [
+            (each.who, other) for each, other in theirs if other.read_digest and not other.wrote
+        ]
+        if use.changed:
+            yield _changed(trial.who, use, who, written)
+        elif wrote and use.asked and use.existed:
+            yield from _dependent(trial.who, use, who, written)
+        elif wrote and _differ(use.digest, written.digest):
+            yield _overwritten(use, who, trial.who)
+        elif readers and not wrote and not use.wrote:
+            before, other = readers[-1]
+            if _differ(other.read_digest, use.read_digest):
+                message = (
+                    f"{use.name} changed since {before} ran{_by(use.read_at)}: what was trained before and "
+                    "after the change is ranked together, but has not read the same data"
+                )
+                yield FileFinding("note", use.path, message)
+
+
+def in_a_check(first: TrialUses, second: TrialUses) -> Iterator[FileFinding]:
+    """Yield the findings about two trials; the second ran after the files of the first had been set aside."""
+    by_path = {use.path: use for use in second.uses}
+    for use in first.uses:
+        other = by_path.get(use.path, FileUse(use.path))
+        same = other.wrote and not _differ(use.digest, other.digest)
+        if not use.wrote or use.existed or same:
+            continue
+        if other.asked or (use.asked and other.wrote):
+            would = "would have written other content" if other.wrote else "would have had none"
+            message = (
+                f"{_at((other if other.asked else use).read_at)}reads {use.name}, which {first.who} "
+                f"wrote{_by(use.wrote_at)}; {second.who} {would}: {_OR_BEFORE}"
+            )
+            yield FileFinding("error", use.path, message)
+        elif other.wrote:
+            yield _overwritten(use, first.who, second.who)
+
+
+def _dependent(reader: str, use: FileUse, writer: str, written: FileUse) -> Iterator[FileFinding]:
+    """Yield a finding about a file that a trial found and read, or looked for, and another one wrote."""
+    where = f"which {writer} wrote{_by(written.wrote_at)}"
+    if _differ(use.read_digest, use.digest):
+        message = (
+            f"{reader} is not independent: {_at(use.read_at)}reads {use.name}, {where}, and writes other "
+            f"content to it{_by(use.wrote_at)}; {_OR_BEFORE}"
+        )
+        yield FileFinding("error", use.path, message)
+    elif (use.read_digest and use.digest) or not use.wrote:
+        message = (
+            f"{reader} {'reads' if use.read_digest else 'looks for'} {use.name}{_by(use.read_at)}, {where}; its "
+            f"result does not depend on {writer} only if it would have written the same: `sweeper check "
+            "FILE` tells"
+        )
+        yield FileFinding("warning", use.path, message)
+
+
+def _changed(reader: str, use: FileUse, writer: str, written: FileUse) -> FileFinding:
+    message = (
+        f"{reader} is not independent: {_at(use.read_at)}uses {use.name}, which {writer} "
+        f"wrote{_by(written.wrote_at)} at the same time, so that it is changed, or held, since {reader} "
+        f"wrote it{_by(use.wrote_at)}; in a factory, {CURE}"
+    )
+    return FileFinding("error" if written.wrote else "warning", use.path, message)
+
+
+def _overwritten(use: FileUse, first: str, second: str) -> FileFinding:
+    message = (
+        f"{first} and {second} both write {use.name}{_by(use.wrote_at)}, and what is left is one "
+        f"trial's alone; {CURE}"
+    )
+    return FileFinding("note", use.path, message)
+
+
+def _differ(first: str, second: str) -> bool:
+    return bool(first and second) and first != second
+
+
+def _at(line: str) -> str:
+    return f"{line} " if line else "it "
+
+
+def _by(line: str) -> str:
+    return f" ({line})" if line else ""

@@ -1,13 +1,13 @@
 """Calls of a study's factories, each with its own seed and under guard.
 
 So the random numbers of one factory do not affect the next, and an object that two trials share is
-refused. Every function raises `IndependenceError` if the result contains an object that existed before
+refused. Both functions raise `IndependenceError` if the result contains an object that existed before
 the trial and must not be shared.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -31,44 +31,27 @@ _EXPECTED: dict[What, tuple[Any, str]] = {
 """Class of each factory's result, and its description for errors."""
 
 
-def build_model(factory: Factory, trial: Trial, seeds: TrialSeeds, guard: Guard) -> keras.Model:
-    """Return the trial's model; raise FactoryError if the factory returned something else."""
-    model: keras.Model = _built("model", factory, trial, seeds, guard)
-    return model
-
-
 def build_step(
     factory: Factory | None, model: keras.Model, trial: Trial, seeds: TrialSeeds, guard: Guard
 ) -> TrainingStep | None:
     """Return the trial's training step, bound to its model; None without a factory."""
-    if factory is None:
-        return None
-    step: TrainingStep = _built("step", factory, trial, seeds, guard)
-    with FreshEntropy(seeds.sequence("step"), "step"):
-        step.bind(model)
+    step: TrainingStep | None = build("step", factory, trial, seeds, guard)
+    if step is not None:
+        with FreshEntropy(seeds.sequence("step"), "step"):
+            step.bind(model)
     return step
 
 
-def build_data(factory: Factory, trial: Trial, seeds: TrialSeeds, guard: Guard) -> Data:
-    """Return the trial's data; raise DataError if the factory returned something else."""
-    data: Data = _built("data", factory, trial, seeds, guard)
-    return data
+def build(
+    what: What, factory: Factory | None, trial: Trial, seeds: TrialSeeds, guard: Guard
+) -> Any:
+    """Return what the factory makes for the trial; None without a factory.
 
-
-def build_callbacks(
-    factory: Factory | None, trial: Trial, seeds: TrialSeeds, guard: Guard
-) -> Sequence[keras.callbacks.Callback]:
-    """Return the trial's callbacks, none without a factory; raise FactoryError for something else."""
+    Raises:
+        DataError, FactoryError: It returned something else than `_EXPECTED`.
+    """
     if factory is None:
-        seed_everything(seeds.child("callbacks"))
-        return []
-    callbacks: Sequence[keras.callbacks.Callback] = _built(
-        "callbacks", factory, trial, seeds, guard
-    )
-    return callbacks
-
-
-def _built(what: What, factory: Factory, trial: Trial, seeds: TrialSeeds, guard: Guard) -> Any:
+        return None
     seed_everything(seeds.child(what))
     # The other trials have the same code.
     tell = guard.warn if trial.number == 0 else None

@@ -22,7 +22,6 @@ import gc
 import itertools
 import sys
 import types
-import weakref
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -136,7 +135,7 @@ class Sharing:
         kind: The user's word for such an object: ``"layer"``, ``"variable"``, ``"optimizer"``, …
         name: Its given name, or an empty string.
         first_path: Its path in the trial: ``model.layers[2] 'trunk' → kernel``.
-        second_path: Its path in an earlier trial, or another holder.
+        second_path: Its path in another holder.
     """
 
     kind: str
@@ -150,66 +149,39 @@ class Sharing:
         return f"{named} is {self.first_path} and {self.second_path}"
 
 
-class Earlier:
-    """Objects of earlier trials of this process, held weakly, and shared by the trials' guards.
-
-    Trials that are trained here, ``inline``, must not share a callback, an iterator or a reshuffled dataset.
-    """
-
-    def __init__(self, *, inline: bool = True) -> None:
-        self._kept: dict[int, tuple[weakref.ReferenceType[Any], str]] = {}
-        self.inline = inline
-
-    def keep(self, trial: int, visits: Iterable[Visit]) -> None:
-        """Record the objects of ``trial``, as long as they exist."""
-        self._kept = {key: kept for key, kept in self._kept.items() if kept[0]() is not None}
-        for visit in visits:
-            try:
-                reference = weakref.ref(visit.obj)
-            except TypeError:
-                continue
-            self._kept.setdefault(id(visit.obj), (reference, f"{_whole(visit)} of trial {trial}"))
-
-    def holder_of(self, obj: object) -> str:
-        """Return the path of ``obj`` in an earlier trial; an empty string for none."""
-        reference, where = self._kept.get(id(obj), (None, ""))
-        return where if reference is not None and reference() is obj else ""
+Process = Literal["trial", "inline", "user"]
+"""Process in which factories run: the trial's own, that of all trials of an inline run, or the user's."""
 
 
 class Guard:
     """Guard of one trial, as a context manager around its factories.
 
-    ``earlier`` are objects of earlier trials of this process, None in a trial's own. The study's ``factories``
-    serve to name the objects that they refer to; ``warn`` is called about objects that are allowed.
+    The study's ``factories`` serve to name the objects that they refer to; ``warn`` is called about objects
+    that are allowed. Trials of an ``"inline"`` run must not share a callback, an iterator or a reshuffled
+    dataset either.
     """
 
     def __init__(
         self,
         *,
-        trial: int,
         warn: Callable[[str], None],
-        earlier: Earlier | None = None,
+        process: Process = "trial",
         factories: tuple[Callable[..., Any] | None, ...] = (),
     ) -> None:
         self.warn = warn
-        self._trial = trial
-        self._earlier = earlier
+        self._process = process
         self._factories = [factory for factory in factories if factory is not None]
         self._line: AgeBoundary | None = None
-        self._made: list[Visit] = []
 
     def __enter__(self) -> Self:
         self._line = AgeBoundary()
         return self
 
     def __exit__(self, *error: object) -> None:
-        """Record the trial's objects, and release older ones, except in a process that ends with its trial."""
+        """Release older objects, except in a process that ends with its trial."""
         line, self._line = self._line, None
-        if self._earlier is None or line is None:
-            return
-        line.release()
-        if error[0] is None:
-            self._earlier.keep(self._trial, self._made)
+        if self._process != "trial" and line is not None:
+            line.release()
 
     def check(self, what: What, built: Any, factory: Callable[..., Any] | None = None) -> None:
         """Refuse what a factory built, or objects that were tracked, if a part of it is older than the trial."""
@@ -235,39 +207,39 @@ class Guard:
             for repeat in _older_initializers(visits, old, call):
                 self.warn(repeat)
         changed = _changed_by_training(visits)
-        inline = self._earlier is not None and self._earlier.inline
         refused = {
             index
             for index, visit in enumerate(visits)
             if id(visit.obj) in old
             and (
-                (inline and index in changed and visit.sort in _NOT_UNDONE)
+                (self._process == "inline" and index in changed and visit.sort in _NOT_UNDONE)
                 # Data may go through any layer: nothing there is trained.
                 or (what != "data" and _must_be_fresh(visits, index, changed, old))
             )
         }
         if refused:
             known = self._factories if factory is None else [factory, *self._factories]
-            raise self._refusal(_outermost(visits, refused), call, known)
-        self._made += (visits[index] for index in changed)
+            raise _refusal(_outermost(visits, refused), call, known)
 
-    def _refusal(
-        self, ends: list[Visit], call: str, factories: list[Callable[..., Any]]
-    ) -> IndependenceError:
-        before = f"an object that existed before {call} was called"
-        found = holders_of([end.obj for end in ends], factories)
-        sharings = []
-        for end in ends:
-            holder = found.get(id(end.obj), "")
-            earlier = "" if self._earlier is None else self._earlier.holder_of(end.obj)
-            if earlier:
-                holder = f"{earlier} (kept by {holder})" if holder else earlier
-            name, here = label_of(end.obj, end.sort), f"{_whole(end)} of this trial"
-            sharings.append(Sharing(end.sort.value, name, here, holder or before))
-        shown = "; ".join(map(str, sharings[:_MOST_SHOWN]))
-        if len(sharings) > _MOST_SHOWN:
-            shown += f"; and {len(sharings) - _MOST_SHOWN} more"
-        return IndependenceError(f"{shown}; {_advice(ends, call)}", tuple(sharings))
+
+def _refusal(
+    ends: list[Visit], call: str, factories: list[Callable[..., Any]]
+) -> IndependenceError:
+    before = f"an object that existed before {call} was called"
+    found = holders_of([end.obj for end in ends], factories)
+    sharings = [
+        Sharing(
+            kind=end.sort.value,
+            name=label_of(end.obj, end.sort),
+            first_path=f"{_whole(end)} of this trial",
+            second_path=found.get(id(end.obj), before),
+        )
+        for end in ends
+    ]
+    shown = "; ".join(map(str, sharings[:_MOST_SHOWN]))
+    if len(sharings) > _MOST_SHOWN:
+        shown += f"; and {len(sharings) - _MOST_SHOWN} more"
+    return IndependenceError(f"{shown}; {_advice(ends, call)}", tuple(sharings))
 
 
 def _roots(what: What, built: Any) -> list[tuple[ObjectPath, Any]]:
@@ -393,7 +365,6 @@ def _whole(visit: Visit) -> str:
 
 
 def _advice(ends: Sequence[Visit], factory: str) -> str:
-    """Return the advice on ``ends``, which ``factory`` returned."""
     them = "it" if len(ends) == 1 else "them"
     if all(end.sort is Sort.TFDATA for end in ends):
         return (
@@ -572,7 +543,6 @@ def _roots_of_names(factories: list[Callable[..., Any]]) -> Iterator[Edge]:
 
 
 def name_of(factory: Any) -> str:
-    """Return the user's name of a factory."""
     function = getattr(factory, "func", factory)
     name = getattr(function, "__qualname__", None) or type(function).__name__
     return str(name).rpartition("<locals>.")[2]

@@ -41,7 +41,6 @@ def parts_of(value: Any, where: str, *, of_users_class: bool) -> Iterator[tuple[
 
 
 def closure_of(function: types.FunctionType) -> Iterator[tuple[str, object]]:
-    """Yield the variables of enclosing functions, by name."""
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
         # A variable that is not assigned yet has an empty cell.
         with contextlib.suppress(ValueError):
@@ -49,7 +48,6 @@ def closure_of(function: types.FunctionType) -> Iterator[tuple[str, object]]:
 
 
 def named_defaults(function: types.FunctionType) -> dict[str, Any]:
-    """Return the defaults of parameters, by the parameters' names."""
     code, defaults = function.__code__, function.__defaults__ or ()
     arguments = code.co_varnames[: code.co_argcount]
     named = zip(arguments[len(arguments) - len(defaults) :], defaults, strict=False)

@@ -43,9 +43,8 @@ from sweeper.inspection.sources import (
     is_users_source,
     meaning,
     source_of,
-    statements_of,
 )
-from sweeper.records.code import NO_TEXT, CodeFingerprint, CodePart, digest_of, short_code
+from sweeper.records.code import NO_TEXT, CodeFingerprint, CodePart, digest_of
 
 _DEEPEST = 12
 _NOT_COMPARED = frozenset({"__doc__", "__module__", "__firstlineno__", "__qualname__"})
@@ -76,7 +75,6 @@ class _Reader:
         self._waiting: deque[Callable[[], None]] = deque()
 
     def read(self) -> dict[str, CodePart]:
-        """Return all parts by name."""
         for name, root in self._roots.items():
             self._reach(name, root)
         while self._waiting:
@@ -342,19 +340,16 @@ def _used_in(statement: ast.stmt) -> dict[str, frozenset[Chain]]:
 
 
 @functools.lru_cache(maxsize=4096)
-def _statements_of(statement: ast.stmt) -> tuple[tuple[int, str], ...]:
+def _meaning_of(statement: ast.stmt) -> str:
     # Cached, because a statement may bind many names.
-    return tuple(statements_of([statement]))
+    return meaning([statement])
 
 
 def _part_of(statements: Iterable[ast.stmt], source: Source, *texts: str) -> CodePart:
-    found = [each for statement in statements for each in _statements_of(statement)]
-    lines = tuple((line, short_code(digest)) for line, digest in found)
-    return CodePart(digest_of(*(digest for _, digest in found), *texts), source.shown, lines)
+    return CodePart(digest_of(*map(_meaning_of, statements), *texts), source.shown)
 
 
 def _imported_in(node: ast.AST, package: str) -> Iterator[str]:
-    """Yield the full names of modules that ``node`` imports, and of names that may be modules in them."""
     for each in ast.walk(node):
         if isinstance(each, ast.Import):
             yield from (alias.name for alias in each.names)
@@ -364,7 +359,6 @@ def _imported_in(node: ast.AST, package: str) -> Iterator[str]:
 
 
 def _absolute(node: ast.ImportFrom, package: str) -> str:
-    """Return the full name of the module that ``node`` imports from."""
     if not node.level:
         return node.module or ""
     parents = package.split(".")
@@ -372,7 +366,6 @@ def _absolute(node: ast.ImportFrom, package: str) -> str:
 
 
 def file_of_module(name: str) -> str | None:
-    """Return the file of a module, without importing it."""
     if name in sys.modules:
         file = getattr(sys.modules[name], "__file__", None)
         return file if isinstance(file, str) else None
@@ -394,13 +387,11 @@ def _package_of(namespace: Mapping[str, Any]) -> str:
 
 
 def _methods_of(cls: type) -> list[types.FunctionType]:
-    """Return the functions of a class's members."""
     members = type.__dict__["__dict__"].__get__(cls).values()
     return [function for member in members for function in functions_of(member)]
 
 
 def _own_methods_of(cls: type) -> list[types.FunctionType]:
-    """Return the functions that are defined in a class."""
     return [f for f in _methods_of(cls) if f.__qualname__.startswith(f"{cls.__qualname__}.")]
 
 

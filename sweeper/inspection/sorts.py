@@ -150,7 +150,6 @@ def per_class(function: Callable[[type], _Result]) -> Callable[[type], _Result]:
 
 
 def sort_of(obj: object) -> Sort:
-    """Return the sort of ``obj``."""
     return _sort_of_class(type(obj))
 
 
@@ -174,7 +173,6 @@ def _sort_of_class(cls: type) -> Sort:
 
 
 def class_name(cls: type) -> str:
-    """Return the module and qualified name of ``cls``."""
     return f"{cls.__module__}.{cls.__qualname__}"
 
 
@@ -191,7 +189,6 @@ def module_of(cls: type) -> str:
 
 
 def is_users_class(cls: type) -> bool:
-    """Return whether the user's own code defines ``cls``."""
     return is_users_module(module_of(cls))
 
 
@@ -248,7 +245,6 @@ def _storage(cls: type) -> tuple[Callable[[Any], Any] | None, dict[str, Any]]:
 
 
 def may_have_fields(cls: type) -> bool:
-    """Return whether objects of ``cls`` can have attributes."""
     reader, slots = _storage(cls)
     return reader is not None or bool(slots)
 
@@ -291,7 +287,6 @@ def set_field(obj: Any, name: str, value: Any) -> None:
 
 
 def delete_field(obj: Any, name: str) -> None:
-    """Delete an attribute or slot of ``obj``, if it has it."""
     own = own_dict(obj)
     if own is not None and name in own:
         del own[name]
@@ -308,7 +303,6 @@ def list_in_wrapper(obj: object) -> list[Any] | None:
 
 
 def is_variable(value: object) -> bool:
-    """Return whether ``value`` is a Keras or a TensorFlow variable."""
     return isinstance(value, keras.Variable | tf.Variable)
 
 
@@ -338,5 +332,4 @@ def is_written_in_python(cls: type) -> bool:
 
 
 def tells_its_state(obj: object) -> bool:
-    """Return whether ``obj`` has methods ``get_state`` and ``set_state``."""
     return callable(getattr(obj, "get_state", None)) and callable(getattr(obj, "set_state", None))

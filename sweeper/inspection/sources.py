@@ -17,9 +17,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib.machinery import PathFinder
 from pathlib import Path
-from typing import Any
 
-from sweeper.records.code import CodeFingerprint, digest_of, short_code
+from sweeper.records.code import digest_of
 
 _LIBRARIES = tuple(
     {
@@ -66,7 +65,6 @@ def find_module_file(name: str, path: Iterable[str]) -> str | None:
     return found.origin if found is not None and found.has_location else None
 
 
-_BLOCKS = ("body", "orelse", "finalbody", "handlers", "cases")
 _WITHOUT_MEANING = ("ctx", "type_comment", "kind")
 _DEFINITIONS = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 _FUTURE = functools.reduce(
@@ -93,11 +91,9 @@ class Source:
 
     @property
     def shown(self) -> str:
-        """Return the name of the source for the user."""
         return Path(self.file).name if self.is_file else "a notebook's cell"
 
     def runs(self, codes: Iterable[types.CodeType]) -> bool:
-        """Return whether this text compiles to all of ``codes``."""
         # A notebook's cell is compiled with the __future__ imports of earlier cells.
         return bool(self.text) and all(c in _codes(self.text, c.co_flags & _FUTURE) for c in codes)
 
@@ -201,7 +197,6 @@ def is_users_source(file: str) -> bool:
 
 
 def source_of(file: str) -> Source:
-    """Return the current text of ``file``."""
     if is_users(file):
         linecache.checkcache(file)
     return _parsed(file, "".join(linecache.getlines(file)))
@@ -218,7 +213,6 @@ def _parsed(file: str, text: str) -> Source:
 
 @functools.lru_cache(maxsize=256)
 def _codes(text: str, flags: int) -> frozenset[types.CodeType]:
-    """Return all code objects that ``text`` compiles to."""
     flags |= ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
     try:
         return frozenset(all_codes(compile(text, "", "exec", flags=flags, dont_inherit=True)))
@@ -227,28 +221,11 @@ def _codes(text: str, flags: int) -> frozenset[types.CodeType]:
 
 
 def all_codes(code: types.CodeType) -> Iterator[types.CodeType]:
-    """Yield ``code`` and all code objects inside it."""
     waiting = [code]
     while waiting:
         each = waiting.pop()
         yield each
         waiting += [part for part in each.co_consts if type(part) is types.CodeType]
-
-
-def changed_definitions(file: Path, code: CodeFingerprint) -> tuple[str, ...]:
-    """Return the functions and classes of a file that differ from ``code``, with their lines."""
-    source = _parsed(str(file), file.read_text(encoding="utf-8", errors="replace"))
-    if not source.text:
-        return (f"{file.name} is not readable as Python",)
-    changed = []
-    for name, part in code.parts.items():
-        nodes = source.bindings.get(name, [])
-        if part.file != file.name or not any(isinstance(node, _DEFINITIONS) for node in nodes):
-            continue
-        digests = [short_code(digest) for _, digest in statements_of(nodes)]
-        if digests != [digest for _, digest in part.statements]:
-            changed.append(f"{name} has changed (line {nodes[0].lineno})")
-    return tuple(changed)
 
 
 def meaning_of_text(text: str | bytes) -> str:
@@ -257,33 +234,26 @@ def meaning_of_text(text: str | bytes) -> str:
     Raises:
         SyntaxError, ValueError, RecursionError: It is not Python.
     """
-    return digest_of(*(digest for _, digest in statements_of(ast.parse(text).body)))
+    return digest_of(meaning(ast.parse(text)))
 
 
 def meaning(node: object) -> str:
-    """Return a text that is equal for trees that differ only in positions and in statements inside."""
+    """Return a text that is equal for trees that differ only in positions, docstrings and ``pass``."""
     if isinstance(node, ast.AST):
         fields = [
-            f"{name}={meaning(value)}"
+            f"{name}={text}"
             for name, value in ast.iter_fields(node)
             # Fields that are empty differ between versions of Python.
-            if name not in _WITHOUT_MEANING and value is not None and value != []
-            if name not in _BLOCKS or not isinstance(value, list)
+            if name not in _WITHOUT_MEANING
+            and value is not None
+            and (text := meaning(value)) != "[]"
         ]
         return f"{type(node).__name__}({','.join(fields)})"
-    return f"[{','.join(map(meaning, node))}]" if isinstance(node, list) else repr(node)
+    if isinstance(node, list):
+        return f"[{','.join(meaning(each) for each in node if not _has_no_effect(each))}]"
+    return repr(node)
 
 
-def statements_of(nodes: Iterable[ast.AST], block: str = "") -> Iterator[tuple[int, str]]:
-    """Yield line and digest of the statements and of each statement in them, each without those in it."""
-    for node in nodes:
-        # A docstring and `pass` have no effect.
-        constant = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
-        if constant or isinstance(node, ast.Pass):
-            continue
-        positioned: Any = node.pattern if isinstance(node, ast.match_case) else node
-        yield positioned.lineno, digest_of(block, meaning(node))
-        for name in _BLOCKS:
-            inner = getattr(node, name, None)
-            if isinstance(inner, list):
-                yield from statements_of(inner, f"{block}.{name}")
+def _has_no_effect(statement: object) -> bool:
+    constant = isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
+    return constant or isinstance(statement, ast.Pass)

@@ -61,7 +61,6 @@ class ObjectPath(NamedTuple):
     label: str = ""
 
     def attribute(self, name: str) -> ObjectPath:
-        """Return the path to an attribute of an object."""
         if self.label:
             return ObjectPath(f"{self.text} {self.label!r} → {name}")
         return ObjectPath(f"{self.text} → {name}" if self.phrase else f"{self.text}.{name}")
@@ -77,7 +76,6 @@ class ObjectPath(NamedTuple):
         return ObjectPath(f"{self.text}{path}", label=label)
 
     def argument(self, name: str) -> ObjectPath:
-        """Return the path to an argument of a call of the method here."""
         return ObjectPath(f"{self.text}({name}=…)")
 
     def noted(self, what: str) -> ObjectPath:
@@ -85,7 +83,6 @@ class ObjectPath(NamedTuple):
         return ObjectPath(f"{what} of {self._bare()}", phrase=True)
 
     def given(self, name: str) -> ObjectPath:
-        """Return the path to an argument of the partial here."""
         return ObjectPath(f"argument {name} of the partial {self._bare()}", phrase=True)
 
     def owner(self, kind: str) -> ObjectPath:
@@ -170,7 +167,6 @@ def walk(
 
 
 def edges_of(obj: Any, sort: Sort, path: ObjectPath) -> Iterable[Edge]:
-    """Return the edges from ``obj``, of the sort ``sort`` and at ``path``."""
     if sort in OF_KERAS:
         return _of_keras(obj, sort, path)
     edges = _OTHERS.get(sort)

@@ -23,7 +23,6 @@ SUFFIXES = {
 
 
 def check_format(name: str, path: str) -> None:
-    """Check the format's name and the suffix of ``path``."""
     if name not in SUFFIXES:
         msg = f"{name!r} is not an export format; use one of {', '.join(SUFFIXES)}"
         raise UsageError(msg)
@@ -87,7 +86,6 @@ def check_target(path: Path, *, force: bool) -> None:
 
 
 def description_path(path: Path) -> Path:
-    """Return the path of the description of the model at ``path``."""
     return path.with_name(f"{path.name}.json")
 
 

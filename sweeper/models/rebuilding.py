@@ -21,8 +21,8 @@ from sweeper.checkpoint.tensors import as_array, hash_tensor
 from sweeper.definition.definition import StudyDefinition
 from sweeper.definition.trial import Trial
 from sweeper.errors import DataError, RestoreError
-from sweeper.guard.factories import build_model, build_step
-from sweeper.guard.guard import Earlier, Guard
+from sweeper.guard.factories import build, build_step
+from sweeper.guard.guard import Guard
 from sweeper.spec.space import CategoricalChoice, Distribution
 from sweeper.train.codec import as_one
 from sweeper.train.data import Data, DataSource
@@ -38,9 +38,6 @@ Ask = Callable[[str, Distribution], CategoricalChoice]
 
 _NUMBERED = re.compile(r"_\d+(?=/|$)")
 """Numeric suffix of names that Keras generates, which differs between processes."""
-
-_built = Earlier(inline=False)
-"""Objects of the models that this process has built; two models must not share a variable."""
 
 
 @dataclass
@@ -82,10 +79,8 @@ class ModelBuilder:
     def _model(self, trial: Trial) -> keras.Model:
         factory, of_step = self.definition.model, self.definition.step
         factories = (factory,) if of_step is None else (factory, of_step)
-        with Guard(
-            trial=self.number, warn=self.notice, earlier=_built, factories=factories
-        ) as guard:
-            model = build_model(factory, trial, self.seeds, guard)
+        with Guard(warn=self.notice, process="user", factories=factories) as guard:
+            model: keras.Model = build("model", factory, trial, self.seeds, guard)
             self._step = build_step(of_step, model, trial, self.seeds, guard)
         return model
 

@@ -7,10 +7,9 @@ so that no secrets get into the database.
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -46,22 +45,12 @@ class CodePart:
     Attributes:
         digest: Digest of its code.
         file: Name of the file, or "a notebook's cell"; empty if unknown.
-        statements: Line, from 1, and digest of each of its statements, in order, to find changed lines.
         of_search: Whether only the sampler or the pruner reaches it.
     """
 
     digest: str
     file: str = ""
-    statements: tuple[tuple[int, str], ...] = ()
     of_search: bool = False
-
-    @property
-    def location(self) -> str:
-        """Return the file and the lines as a phrase for messages."""
-        lines = [line for line, _ in self.statements]
-        if not lines:
-            return self.file
-        return f"{self.file}, {_lines(range(min(lines), max(lines) + 1))}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,12 +101,7 @@ class CodeFingerprint:
         """Return the inverse of `to_json`."""
         return cls(
             {
-                name: CodePart(
-                    part["digest"],
-                    part["file"],
-                    tuple(map(tuple, part["statements"])),
-                    part.get("of_search", False),
-                )
+                name: CodePart(part["digest"], part["file"], part.get("of_search", False))
                 for name, part in values.items()
             }
         )
@@ -125,7 +109,7 @@ class CodeFingerprint:
     def changes_since(
         self, before: CodeFingerprint, *, of_search: bool | None = None
     ) -> tuple[str, ...]:
-        """Return the differences from ``before``, one phrase each, with file, name and lines.
+        """Return the differences from ``before``, one phrase each, with name and file.
 
         ``of_search`` selects those of the search alone, or those of trials; None selects all.
         """
@@ -138,13 +122,11 @@ class CodeFingerprint:
             if of_search is not None and free != of_search:
                 continue
             if was is None and now is not None:
-                found.append(f"{name} is new{_in(now.location)}")
+                found.append(f"{name} is new{_in(now.file)}")
             elif was is not None and now is None:
-                found.append(f"{name} is no longer used{_in(was.location, 'it was in ')}")
+                found.append(f"{name} is no longer used{_in(was.file, 'it was in ')}")
             elif was is not None and now is not None and was.digest != now.digest:
-                lines = _changed_lines(was.statements, now.statements)
-                at = f"{now.file}, {_lines(lines)}" if lines and now.file else now.location
-                found.append(f"{name} has changed{_in(at)}")
+                found.append(f"{name} has changed{_in(now.file)}")
         return tuple(found)
 
 
@@ -182,35 +164,6 @@ class CodeGroup:
 
 def _in(location: str, lead: str = "") -> str:
     return f" ({lead}{location})" if location else ""
-
-
-def _changed_lines(
-    was: Sequence[tuple[int, str]], now: Sequence[tuple[int, str]]
-) -> tuple[int, ...]:
-    """Return the numbers of new lines, and of the lines around removed ones."""
-    matcher = difflib.SequenceMatcher(
-        None, [digest for _, digest in was], [digest for _, digest in now], autojunk=False
-    )
-    lines: set[int] = set()
-    for kind, _, _, first, last in matcher.get_opcodes():
-        if kind == "equal":
-            continue
-        changed = now[first:last] or now[max(0, first - 1) : first + 1]
-        lines.update(line for line, _ in changed)
-    return tuple(sorted(lines))
-
-
-def _lines(numbers: Iterable[int]) -> str:
-    """Format line numbers: ``line 3``, ``lines 3-5``, ``lines 3, 7``."""
-    runs: list[list[int]] = []
-    for number in numbers:
-        if runs and number == runs[-1][1] + 1:
-            runs[-1][1] = number
-        else:
-            runs.append([number, number])
-    ranges = ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in runs)
-    single = len(runs) == 1 and runs[0][0] == runs[0][1]
-    return f"line{'' if single else 's'} {ranges}"
 
 
 @dataclass(frozen=True, slots=True)

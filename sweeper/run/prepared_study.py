@@ -153,7 +153,7 @@ def _source_to_resume(repository: Repository, study: str, request: RunRequest) -
 
         # Checked before the study's code is imported, which takes seconds.
         check_extension(repository, study, request.extension, request.options)
-    return recall_source(study, stored.source, code=stored.code)
+    return recall_source(study, stored.source)
 
 
 def _complete(

@@ -71,7 +71,6 @@ def check_name(name: object, what: str = "study") -> str:
 
 
 def is_name(text: str) -> bool:
-    """Return whether ``text`` can be a study's name; see `check_name`."""
     try:
         return check_name(text) == text
     except DefinitionError:
@@ -155,18 +154,7 @@ def parse_location(text: str) -> Location:
 
 
 def absolute_location(location: Location | None) -> Location | None:
-    """Return ``location`` as an absolute path."""
     return location.absolute() if isinstance(location, Path) else location
-
-
-def leads_outside(checkpoints: Location) -> bool:
-    """Return whether the directory of an attempt's checkpoints, its attempt or its trial is a symbolic link.
-
-    A study's directory may be a symbolic link; sweeper makes none below it.
-    """
-    if not isinstance(checkpoints, Path):
-        return False
-    return any(path.is_symlink() for path in (checkpoints, *checkpoints.parents[:2]))
 
 
 @dataclass(frozen=True)
@@ -217,7 +205,6 @@ class RunPaths:
         return self._beside_checkpoints(number, f"attempt-{attempt:02d}", "checkpoints")
 
     def trial_checkpoints(self, number: int) -> Location:
-        """Return the directory with the checkpoints of all attempts of a trial."""
         return self._beside_checkpoints(number)
 
     def end_model(self, number: int) -> Location:

@@ -11,13 +11,12 @@ import os
 import signal
 import socket
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Self
 
 import psutil
-import xxhash
 
 _DEAD_STATES = ("Z", "X", "x")
 
@@ -41,38 +40,24 @@ class ProcessIdentity:
 
     @classmethod
     def here(cls) -> Self:
-        """Return this process's identity."""
         pid = os.getpid()
         started = _started(pid)
         if started is None:
             started = psutil.Process(pid).create_time()
         return cls(socket.gethostname(), _boot_id(), pid, started)
 
-    def shares_host_with(self, other: ProcessIdentity) -> bool:
-        """Return whether both run on one machine, by its name and id."""
-        return (self.host, _parts(self.boot_id)[0]) == (other.host, _parts(other.boot_id)[0])
 
-    def abridged(self) -> Self:
-        """Return the same identity with hashed names, short enough for a file name."""
-        parts = (_hash(part) for part in _parts(self.boot_id))
-        return replace(self, host=_hash(self.host), boot_id="/".join(parts))
-
-
-def is_gone(process: ProcessIdentity, *, abridged: bool = False) -> bool | None:
+def is_gone(process: ProcessIdentity) -> bool | None:
     """Return whether the process has ended; None if this process cannot know.
 
     That is so for another host, another pid namespace, and a process that the system hides. Hosts
     of equal name are distinguished by the machine's id; without one, another boot may be another
     host. A zombie process counts as ended.
-    ``abridged`` tells that it is the result of `ProcessIdentity.abridged`.
     """
-    here = _here(os.getpid())
-    if abridged:
-        here = here.abridged()
-    if process.host != here.host:
+    if process.host != socket.gethostname():
         return None
-    machine, boot, namespace = _parts(process.boot_id)
-    here_machine, here_boot, here_namespace = _parts(here.boot_id)
+    machine, boot, namespace = process.boot_id.split("/")
+    here_machine, here_boot, here_namespace = _boot_id().split("/")
     if machine != here_machine:
         return None
     if boot != here_boot:
@@ -84,16 +69,6 @@ def is_gone(process: ProcessIdentity, *, abridged: bool = False) -> bool | None:
     except PermissionError:
         return None
     return started is None or started != process.started
-
-
-def _here(pid: int) -> ProcessIdentity:
-    """Return this process's identity without its start time."""
-    return ProcessIdentity(socket.gethostname(), _boot_id(), pid, 0.0)
-
-
-def _hash(text: str) -> str:
-    """Return a hash of eight characters; an empty string for an empty one."""
-    return xxhash.xxh32_hexdigest(text.encode()) if text else ""
 
 
 def _started(pid: int) -> float | None:
@@ -148,12 +123,6 @@ def _boot_id() -> str:
     except OSError:
         namespace = ""
     return f"{machine}/{boot}/{namespace}"
-
-
-def _parts(boot_id: str) -> tuple[str, str, str]:
-    machine, _, rest = boot_id.partition("/")
-    boot, _, namespace = rest.partition("/")
-    return machine, boot, namespace
 
 
 @cache  # neither the machine nor its boot changes while a process lives

@@ -46,12 +46,10 @@ class Environment:
 
     @property
     def tested(self) -> bool:
-        """Whether the test matrix covers this pair of Keras and TensorFlow."""
         return (_minor(self.keras), _minor(self.tensorflow)) in TESTED
 
     @property
     def described(self) -> str:
-        """Both versions, for messages."""
         return f"Keras {self.keras or '(none)'} with TensorFlow {self.tensorflow or '(none)'}"
 
 
@@ -70,7 +68,6 @@ class SelfTestResult:
 
     @property
     def passed(self) -> bool:
-        """Whether a resumed training was identical."""
         return not self.differences
 
 

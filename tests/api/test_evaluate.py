@@ -341,5 +341,4 @@ def test_a_study_whose_file_was_changed_is_not_evaluated(copy, capsys):
     copy.execute("UPDATE sweeper_studies SET source = replace(source, ?, ?)", *where)
     assert main(["evaluate", "small"]) == 2
     said = capsys.readouterr().err
-    assert "has changed since study 'small' was run from it" in said
-    assert "build_model has changed (line " in said
+    assert "differs from the file of study 'small'" in said

@@ -142,14 +142,6 @@ def test_the_fallback_works_where_nothing_can_be_renamed(store, second, monkeypa
     assert second.is_dir()
 
 
-def test_a_directory_that_is_none_is_said_and_passed_over(store, tmp_path):
-    store.commit(snapshot(1))
-    (tmp_path / "file").write_text("")
-    notices = []
-    assert load_newest([store.directory, tmp_path / "file"], notices.append).step == 1
-    assert "cannot be listed" in notices[0]
-
-
 def test_a_checkpoint_that_is_deleted_while_it_is_read_is_read_to_its_end(store, monkeypatch):
     committed = store.commit(snapshot(1))
     read = sweeper.checkpoint.reading.read_verified

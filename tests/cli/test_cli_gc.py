@@ -1,8 +1,6 @@
 """``gc`` frees what may go, on real files and a real database, and nothing else."""
 
 import json
-import subprocess
-import sys
 from dataclasses import replace
 
 import numpy as np
@@ -105,30 +103,24 @@ def test_the_database_lists_no_checkpoint_that_is_gone(files):
 
 def test_what_dead_processes_and_readers_left_goes(files):
     (whole,) = files.interrupted(5)
-    damaged = whole.with_name("step-000000004.corrupt-1")
-    damaged.mkdir()
-    code = (
-        "from sweeper.checkpoint.identity import unfinished_name; import pathlib, sys;"
-        "(pathlib.Path(sys.argv[1]) / unfinished_name('writing', 'step-000000006')).mkdir()"
-    )
-    subprocess.run([sys.executable, "-c", code, str(whole.parent)], check=True)
+    whole.with_name("step-000000004.corrupt-1").mkdir()
+    whole.with_name(unfinished_name("writing", "step-000000006")).mkdir()
     assert sorted(item.why for item in files.collect()) == ["damaged", "unfinished"]
     assert list(whole.parent.iterdir()) == [whole]
 
 
-def test_what_another_host_left_unfinished_goes_once_its_attempt_is_over(files):
-    """Nothing can be known from here of a process there; the database knows that its attempt is over."""
+def test_what_is_unfinished_goes_once_its_attempt_is_over(files):
     claim = files.claim()
     (whole,) = files.write(claim, 5)
-    own = WorkerIdentity.here().abridged()
-    name = unfinished_name("writing", "step-000000006").replace(f"-h{own.host}", "-h00000000")
-    machine = own.boot_id.partition("/")[0]
-    left = whole.with_name(name.replace(f"-m{machine}", "-m00000000"))
+    left = whole.with_name(unfinished_name("writing", "step-000000006"))
     left.mkdir()
     assert files.collect() == (), "a running trial keeps all"
     files.repository.finish(claim.token, Ending("interrupted"))
+    begun = whole.parents[1].with_name("attempt-02") / "checkpoints" / left.name
+    begun.mkdir(parents=True)
     assert [(item.path, item.why) for item in files.collect()] == [(left, "unfinished")]
     assert list(whole.parent.iterdir()) == [whole]
+    assert begun.is_dir(), "a worker has begun an attempt meanwhile"
 
 
 def test_a_predicate_that_only_code_knows_is_not_guessed(tmp_path):

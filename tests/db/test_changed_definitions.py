@@ -21,9 +21,7 @@ from sweeper.support.paths import RunPaths
 
 
 def code(**digests):
-    return CodeFingerprint(
-        {n: CodePart(digest, "study.py", ((4, digest),)) for n, digest in digests.items()}
-    )
+    return CodeFingerprint({n: CodePart(digest, "study.py") for n, digest in digests.items()})
 
 
 ROW = replace(STORED, target=6, source={"location": "study.py"}, code=code(build_model="a"))
@@ -53,10 +51,10 @@ def fail(repository, error="KeyError: 'val_acc'"):
     return claim.number
 
 
-def test_the_same_code_elsewhere_in_its_file_is_the_same_study_as_are_the_first_fingerprints(
+def test_the_same_code_in_another_file_is_the_same_study_as_are_the_first_fingerprints(
     repository,
 ):
-    moved = CodeFingerprint({"build_model": CodePart("a", "study.py", ((40, "a"),))})
+    moved = CodeFingerprint({"build_model": CodePart("a", "renamed.py")})
     repository.create_or_open(replace(ROW, code=moved))
     assert repository.study("digits").code == moved
     # A study from before there were fingerprints takes the first that it sees.

@@ -17,7 +17,6 @@ from sweeper.definition.loading import load_definition
 from sweeper.definition.trial import Trial
 from sweeper.errors import IndependenceError
 from sweeper.guard import guard
-from sweeper.guard.guard import Earlier
 from sweeper.run.protocol.messages import Assignment
 from sweeper.run.trial.parts import make_plan
 from sweeper.spec.space import Categorical
@@ -66,7 +65,6 @@ def judge(file, directory, *, inline=True):
     verdict = Verdict()
     seed_everything(IMPORT_SEED)
     definition = load_definition(os.path.relpath(file))
-    earlier = Earlier() if inline else None
     plans = []
     try:
         for number in (0, 1) if inline else (0,):
@@ -88,7 +86,7 @@ def judge(file, directory, *, inline=True):
                         trial,
                         seeds,
                         warn=verdict.warnings.append,
-                        earlier=earlier,
+                        process="inline" if inline else "trial",
                     )
                 )
             except IndependenceError as error:

@@ -20,7 +20,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from sweeper.errors import IndependenceError
-from sweeper.guard.guard import AgeBoundary, Earlier, Guard, visits_from
+from sweeper.guard.guard import AgeBoundary, Guard, visits_from
 from sweeper.inspection.walk import ObjectPath
 
 UNITS = 3
@@ -82,10 +82,10 @@ def build(layers, optimizer, form):
     return model
 
 
-def shared(earlier, what, factory):
+def shared(what, factory):
     """Have two trials call the factory; return the names that the guard refuses."""
-    for number in (0, 1):
-        with Guard(trial=number, warn=print, earlier=earlier) as guard:
+    for _ in range(2):
+        with Guard(warn=print, process="inline") as guard:
             try:
                 guard.check(what, factory())
             except IndependenceError as error:
@@ -129,9 +129,8 @@ def test_the_guard_refuses_exactly_what_two_trials_share(layers, form, optimizer
     expected = [
         f"{kind}_{index}" for index, (kind, both) in enumerate(layers) if both and kind in CHANGING
     ]
-    earlier = Earlier()
-    assert sorted(shared(earlier, "model", model)) == sorted(expected + ["rate"] * optimizer)
-    assert shared(earlier, "callbacks", callbacks) == ["EarlyStopping"] * callback
+    assert sorted(shared("model", model)) == sorted(expected + ["rate"] * optimizer)
+    assert shared("callbacks", callbacks) == ["EarlyStopping"] * callback
 
 
 @pytest.mark.parametrize(
@@ -256,7 +255,7 @@ def test_a_cycle_ends_and_depth_is_no_limit():
 def test_a_walk_that_would_not_end_is_cut_and_the_guard_says_so(monkeypatch):
     monkeypatch.setattr("sweeper.inspection.walk.MOST", 100)
     warnings = []
-    with Guard(trial=0, warn=warnings.append) as guard:
+    with Guard(warn=warnings.append) as guard:
         guard.check("tracked", {"x": [[index] for index in range(1000)]})
     (warning,) = warnings
     assert "the guard did not inspect the others" in warning
@@ -268,40 +267,30 @@ def model(*layers):
     return made
 
 
-def guarded(factory, earlier, *, trial=0, warnings=None):
-    with Guard(
-        trial=trial, warn=[].append if warnings is None else warnings.append, earlier=earlier
-    ) as guard:
+def guarded(factory, *, warnings=None):
+    warn = [].append if warnings is None else warnings.append
+    with Guard(warn=warn, process="inline") as guard:
         built = factory()
         guard.check("model", built, factory)
     return built
 
 
-def test_what_one_trial_made_is_refused_to_the_next_by_both_their_numbers():
+def test_what_one_trial_made_is_refused_to_the_next_by_its_holder():
     kept = {}
 
     def build():
         return model(kept.setdefault("trunk", keras.layers.Dense(3, name="trunk")))
 
-    earlier = Earlier()
-    first = guarded(build, earlier, trial=3)
+    first = guarded(build)
     with pytest.raises(IndependenceError) as raised:
-        guarded(build, earlier, trial=4)
+        guarded(build)
     assert str(raised.value) == (
-        "layer 'trunk' is model.layers[0] of this trial and model.layers[0] of trial 3 (kept by "
-        "closure variable 'kept' of build → ['trunk']); build it inside build"
+        "layer 'trunk' is model.layers[0] of this trial and closure variable 'kept' of build → "
+        "['trunk']; build it inside build"
     )
     (sharing,) = raised.value.sharings
     assert (sharing.kind, sharing.name) == ("layer", "trunk")
     assert first.layers[0] is kept["trunk"]
-
-
-def test_a_trial_that_is_gone_is_not_kept_alive_by_what_is_known_of_it():
-    earlier = Earlier()
-    gone = weakref.ref(guarded(model, earlier))
-    gc.collect()
-    assert gone() is None
-    guarded(model, earlier, trial=1)
 
 
 def test_what_no_module_of_the_users_leads_to_is_refused_without_a_name(monkeypatch):
@@ -309,7 +298,7 @@ def test_what_no_module_of_the_users_leads_to_is_refused_without_a_name(monkeypa
         keras.layers, "shared_by_all", [keras.layers.Dense(3, name="hidden")], raising=False
     )
     with pytest.raises(IndependenceError) as raised:
-        guarded(lambda: model(sys.modules["keras"].layers.shared_by_all[0]), Earlier())
+        guarded(lambda: model(sys.modules["keras"].layers.shared_by_all[0]))
     assert str(raised.value).startswith(
         "layer 'hidden' is model.layers[0] of this trial and an object that existed before "
     )
@@ -317,7 +306,7 @@ def test_what_no_module_of_the_users_leads_to_is_refused_without_a_name(monkeypa
 
 def test_what_the_trial_tracks_is_guarded():
     shared = keras.optimizers.SGD(name="shared")
-    with Guard(trial=0, warn=print, earlier=Earlier()) as guard:
+    with Guard(warn=print) as guard:
         guard.check("tracked", {"new": keras.Variable(0.0)})
         with pytest.raises(
             IndependenceError, match=r"^optimizer 'shared' is trial.track\('n', …\)"
@@ -334,7 +323,7 @@ def test_a_guard_that_cannot_tell_ages_says_so_and_refuses_nothing():
 
     warnings = []
     try:
-        guarded(build, Earlier(), warnings=warnings)
+        guarded(build, warnings=warnings)
     finally:
         gc.unfreeze()
     (warning,) = warnings
@@ -365,7 +354,7 @@ def test_an_age_boundary_tells_old_from_new_and_leaves_nothing_frozen(frozen_bef
 
 def test_a_tuple_that_is_being_made_while_trials_are_guarded_is_made():
     """A boundary that referred to all objects would refer to the tuple, which Python then could not grow."""
-    assert len(tuple(guarded(model, Earlier()) for _ in range(20))) == 20
+    assert len(tuple(guarded(model) for _ in range(20))) == 20
 
 
 def test_inline_the_second_trial_may_not_have_the_firsts_model(tmp_path):

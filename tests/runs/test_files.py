@@ -19,8 +19,15 @@ from sweeps import command, sweep
 from sweeper.errors import IndependenceError
 from sweeper.files import recorder
 from sweeper.files.recorder import MOST, RECORDER, install
-from sweeper.files.rules import TrialUses, in_a_check, in_a_run
-from sweeper.files.uses import FileUse, set_aside, uses_from_json, uses_to_json
+from sweeper.files.uses import (
+    FileUse,
+    TrialUses,
+    in_a_check,
+    in_a_run,
+    set_aside,
+    uses_from_json,
+    uses_to_json,
+)
 
 
 @pytest.fixture
@@ -35,7 +42,7 @@ def here(tmp_path, monkeypatch):
     RECORDER.stop()
 
 
-def trial(number, act, *, recording=True, same=False):
+def trial(number, act, *, recording=True):
     """The uses of a trial that does no more than ``act``, as they arrive at the worker."""
     RECORDER.__init__()
     if recording:
@@ -45,7 +52,7 @@ def trial(number, act, *, recording=True, same=False):
         sent = json.loads(json.dumps(uses_to_json(RECORDER.uses(ended=True))))
     finally:
         RECORDER.stop()
-    return TrialUses(f"trial {number}", uses_from_json(sent), same=same)
+    return TrialUses(f"trial {number}", uses_from_json(sent))
 
 
 def checked(case, here, scales, **options):
@@ -94,7 +101,7 @@ def test_a_snapshot_that_the_trial_made_under_another_name_is_not_read(here):
     first = trial(0, snapshot(1.0))
     assert list(in_a_run(trial(1, snapshot(2.0)), [first])) == []
     [again] = [u for u in trial(2, snapshot(1.0)).uses if u.path == first.uses[0].path]
-    assert again.read, "the control: the same graph reads it"
+    assert again.read_digest, "the control: the same graph reads it"
 
 
 def test_a_picture_that_each_trial_draws_is_overwritten_and_not_read(here):
@@ -125,11 +132,9 @@ def test_files_of_before_are_inputs_and_their_change_is_noted_once_it_is_one(her
 
 
 def test_an_earlier_attempt_at_the_trial_is_no_other_trial(here):
-    earlier, again = (
-        trial(0, lambda: CASES["statistics"](1.0), same=number == 0) for number in range(2)
-    )
+    earlier, again = (trial(0, lambda: CASES["statistics"](1.0)) for _ in range(2))
     assert list(in_a_run(again, [earlier])) == []
-    [warning] = in_a_run(again, [replace(earlier, same=False)])
+    [warning] = in_a_run(replace(again, who="trial 1"), [earlier])
     assert warning.level == "warning", "the control: of another trial it is one"
 
 

@@ -143,7 +143,7 @@ def test_a_database_row_has_no_file_run_that_was_not_run_before(tmp_path, monkey
     (tmp_path / "study.py").write_text('"""Mine."""\n\nstudy = (None)  # a remark\n')
     assert recall_source("s", row), "it says the same"
     (tmp_path / "study.py").write_text("study = None; import os; os.system('true')\n")
-    with pytest.raises(StudyFileError, match=r"type: sweeper run .*study\.py"):
+    with pytest.raises(StudyFileError, match=r"type `sweeper run .*study\.py"):
         recall_source("s", row)
     assert target_source("study.py").target == "study.py", "named by the user, it is run"
 

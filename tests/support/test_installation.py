@@ -1,21 +1,28 @@
 """Whoever types what a message says gets this package, and a missing package is named as one."""
 
 import ast
-import json
 import re
 import sys
 import tomllib
-from importlib import metadata
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
-from study_files import StudyText
 
 import sweeper
-from sweeper.cli.main import main
-from sweeper.errors import UsageError
+from sweeper.checks.check import finding_of_failure
+from sweeper.errors import DefinitionError, UsageError
 from sweeper.records.results import StudyResults
+from sweeper.replay.reports import CheckFinding, CheckReport
+from sweeper.run.trial.link import error_line, failure_of
+from sweeper.search.spec import check_sampler
+from sweeper.support.installation import (
+    _EXTRAS,
+    DISTRIBUTION,
+    VERSION,
+    install_command,
+    missing_package,
+)
+from sweeper.views.page.report import file_of, page_template
 
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -29,62 +36,42 @@ TEXTS = [
 
 
 def test_the_distribution_has_its_own_name_and_the_command_and_import_keep_theirs():
-    assert PROJECT["name"] == "sweeper-keras"
+    assert PROJECT["name"] == DISTRIBUTION != "sweeper"
     assert PROJECT["scripts"] == {"sweeper": "sweeper.cli.main:main"}
-    assert metadata.version(PROJECT["name"]) == sweeper.__version__
-    assert EXTRAS["test"][0].startswith(f"{PROJECT['name']}[")
+    assert sweeper.__version__ == VERSION
+    assert EXTRAS["test"][0].startswith(f"{DISTRIBUTION}[")
 
 
-@pytest.fixture
-def environment(tmp_path, monkeypatch):
-    """A virtual environment below the current directory, with pip, that nobody has activated."""
+def test_the_command_is_for_this_interpreter(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    programs = tmp_path / ".venv" / "bin"
-    programs.mkdir(parents=True)
-    for name in ("pip", "python"):
-        (programs / name).touch(mode=0o755)
-    monkeypatch.setattr(sys, "prefix", str(tmp_path / ".venv"))
-    monkeypatch.setenv("PATH", "/usr/bin:/bin")
-    return tmp_path
-
-
-def installed_from(monkeypatch, recorded):
-    text = None if recorded is None else json.dumps(recorded)
-    found = SimpleNamespace(read_text=lambda _name: text)
-    monkeypatch.setattr("importlib.metadata.distribution", lambda _name: found)
-
-
-def command():
-    """Return the command that is named where pandas is missing."""
-    with pytest.raises(UsageError, match="'pandas'") as raised:
-        StudyResults.to_dataframe(object.__new__(StudyResults))
-    return re.search(r"installed: (.*); or", str(raised.value))[1]
-
-
-def test_the_command_names_where_this_was_installed_from_and_the_pip_of_this_environment(
-    environment, monkeypatch
-):
-    """No index has the package, and the README's first command activates nothing."""
-    monkeypatch.setitem(sys.modules, "pandas", None)
-    here = {"url": environment.as_uri(), "dir_info": {}}
-    installed_from(monkeypatch, here)
-    assert command() == ".venv/bin/pip install '.[plots]'"
-    monkeypatch.setenv("PATH", f"{environment / '.venv' / 'bin'}:/bin")
-    installed_from(monkeypatch, here | {"dir_info": {"editable": True}})
-    assert command() == "pip install -e '.[plots]'"
-    (environment / "below").mkdir()
-    monkeypatch.chdir("below")
-    assert command() == f"pip install -e '{environment}[plots]'"
-    (environment / ".venv" / "bin" / "pip").unlink()
-    monkeypatch.setenv("PATH", "/bin")
-    installed_from(monkeypatch, None)
-    assert command() == f"uv pip install --python {environment}/.venv 'sweeper-keras[plots]'"
+    monkeypatch.setattr(sys, "executable", str(tmp_path / ".venv" / "bin" / "python"))
+    monkeypatch.setattr("sweeper.support.installation.find_spec", lambda _name: object())
+    command = ".venv/bin/python -m pip install"
+    assert install_command("dask", "gcsfs") == f"{command} 'sweeper-keras[dask]' gcsfs"
+    assert install_command("", "keras>=3.10") == f"{command} 'keras>=3.10'"
+    monkeypatch.setattr("sweeper.support.installation.find_spec", lambda _name: None)
+    monkeypatch.chdir("/usr")
+    found = install_command("plots")
+    assert found == f"uv pip install --python {tmp_path}/.venv/bin/python 'sweeper-keras[plots]'"
 
 
 def test_what_the_readme_installs_has_what_its_commands_need():
     names = {re.split(r"[<>=]", text)[0].replace("-", "_") for text in EXTRAS["examples"]}
     assert {"jinja2", "plotly", "optuna_dashboard", "pandas", "scikit_learn"} <= names
     assert "pip install '.[examples]'" in (ROOT / "README.md").read_text()
+
+
+def test_what_needs_a_package_names_the_one_that_is_missing_and_its_command(monkeypatch):
+    for package in ("jinja2", "pandas"):
+        monkeypatch.setitem(sys.modules, package, None)
+    page_template.cache_clear()
+    with pytest.raises(UsageError, match=r"'jinja2', which is not installed: .*\[plots\]'"):
+        file_of("study", "{}", "")
+    with pytest.raises(UsageError, match=r"'pandas'.*pip install .*\[plots\]'"):
+        StudyResults.to_dataframe(object.__new__(StudyResults))
+    monkeypatch.setattr("importlib.util.find_spec", lambda _name: None)
+    with pytest.raises(DefinitionError, match=r"'torch'.*pip install .*\[gp\]'"):
+        check_sampler("gp")
 
 
 def test_no_text_tells_to_install_somebody_elses_package():
@@ -100,8 +87,7 @@ def test_no_text_tells_to_install_somebody_elses_package():
 
 
 def test_every_extra_that_is_named_is_there():
-    table = (ROOT / "sweeper" / "support" / "installation.py").read_text()
-    assert set(re.findall(r'^    "\w+": "(\w+)",$', table, re.MULTILINE)) <= set(EXTRAS)
+    assert set(_EXTRAS.values()) <= set(EXTRAS)
     pattern = re.compile(
         r"sweeper-keras\[([a-z,]+)\]|\.\[([a-z,]+)\]|install_command\(\"([a-z]+)\""
     )
@@ -124,34 +110,26 @@ def test_a_dependency_is_one_that_sweeper_imports_or_that_a_sampler_needs():
     assert required - modules == set()
 
 
-LACKING = """
 class TBNotInstalledError(ImportError):
-    "Named as TensorFlow's is."
-
-raise {error}
-"""
+    """Named as TensorFlow's is."""
 
 
 @pytest.mark.parametrize(
     ("error", "advice"),
     [
-        ("ModuleNotFoundError('x', name='torch')", "[gp]'"),
-        ("ModuleNotFoundError('x', name='pandas.core')", "[plots]'"),
-        ("TBNotInstalledError('TensorBoard is not installed')", "[tensorboard]'"),
-        ("ModuleNotFoundError('x', name='their_own')", "'their_own' is not installed: install it"),
+        (ModuleNotFoundError("x", name="torch"), "[gp]'"),
+        (ModuleNotFoundError("x", name="pandas.core"), "[plots]'"),
+        (TBNotInstalledError("TensorBoard is not installed"), "[tensorboard]'"),
+        (ModuleNotFoundError("x", name="their_own"), "'their_own' is not installed"),
     ],
 )
-def test_a_package_that_a_study_lacks_is_named_with_its_extra(
-    error, advice, tmp_path, monkeypatch, capsys
-):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "lacking.py").write_text(LACKING.format(error=error))
-    assert main(["run", "lacking.py"]) != 0
-    assert advice in capsys.readouterr().err.replace("\n", " ")
-
-
-def test_a_missing_package_is_no_broken_promise(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    StudyText(model="import nowhere").write(tmp_path / "study.py")
-    assert main(["check", "study.py"]) == 1
-    assert "cannot run: a package is missing" in capsys.readouterr().out
+def test_a_missing_package_is_named_with_its_extra_and_is_no_broken_promise(error, advice):
+    assert advice in (missing_package(error) or "")
+    assert advice in error_line(error, where=False)
+    finding = finding_of_failure(failure_of(error), lambda _: None)
+    assert finding.check == "installation"
+    assert advice in finding.message
+    assert CheckReport("s", (finding,)).lacks_packages
+    other = CheckFinding("error", "capture", "a promise does not hold")
+    assert not CheckReport("s", (finding, other)).lacks_packages, "a broken promise stays one"
+    assert not CheckReport("s", ()).lacks_packages

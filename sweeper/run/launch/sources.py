@@ -183,37 +183,22 @@ def check_unchanged(
     study: str,
     described: Mapping[str, Any] | None,
     source: StudySource,
-    code: CodeFingerprint | None = None,
 ) -> None:
     """Check that a study's file on this machine equals the one from which the study was run.
 
     Comments, docstrings and formatting are ignored. The check is also a safeguard: other users may write to
     the database, so only a file is run whose content was run before or which the user names now.
-    ``described`` is the stored form of the source; ``code`` names the functions that were edited.
+    ``described`` is the stored form of the source.
     """
     expected = str((described or {}).get("meaning") or "")
     location, _ = split_target(source.target)
-    seen = _meaning(location, source.path) or ""
-    if expected and seen == expected:
+    if expected and _meaning(location, source.path) == expected:
         return
-    file = _find_file(location, source.path)
-    if expected and file is not None and code is not None:
-        from sweeper.inspection.sources import changed_definitions
-
-        changed = changed_definitions(Path(file), code) or (
-            "no function or class that the study uses has, so it is a constant or other code",
-        )
-        msg = (
-            f"{location} has changed since study {study!r} was run from it: {'; '.join(changed)}. "
-            f"Restore it, or type `sweeper run {source.target}`, which compares the code that the "
-            "study uses and says how to continue"
-        )
-        raise StudyFileError(msg)
-    was = f"{expected[:12]} was expected" if expected else "the database has none to compare"
     msg = (
-        f"{location} on this machine differs from the file of study {study!r} (the digest of its code "
-        f"begins with {seen[:12] or 'nothing'}, and {was}). If it is newer, type: sweeper run "
-        f"{source.target}. Otherwise copy the study's file to this machine"
+        f"{location} on this machine differs from the file of study {study!r}: it has changed since, or is "
+        "another file. Restore it, or copy the study's file to this machine; if it is newer, type "
+        f"`sweeper run {source.target}`, which compares the code that the study uses and says how to "
+        "continue"
     )
     raise StudyFileError(msg)
 
@@ -222,7 +207,6 @@ def recall_source(
     study: str,
     described: Mapping[str, Any] | None,
     gone: str = _GONE,
-    code: CodeFingerprint | None = None,
 ) -> StudySource:
     """Return the source of a stored study, after `check_unchanged`.
 
@@ -258,7 +242,7 @@ def recall_source(
         study=study,
         path=(str(described["directory"]),) if described.get("directory") else (),
     )
-    check_unchanged(study, described, source, code)
+    check_unchanged(study, described, source)
     return source
 
 

@@ -23,14 +23,15 @@ import xxhash
 from sweeper.definition.definition import StudyDefinition
 from sweeper.definition.trial import Trial
 from sweeper.errors import CheckpointError, FactoryError
-from sweeper.guard.factories import build_callbacks, build_data, build_model, build_step
-from sweeper.guard.guard import Earlier, Guard, name_of
+from sweeper.guard.factories import build, build_step
+from sweeper.guard.guard import Guard, Process, name_of
 from sweeper.inspection.sorts import class_name
 from sweeper.replay.reports import Lengths
 from sweeper.run.protocol.channel import Link
 from sweeper.run.protocol.messages import Assignment
 from sweeper.spec.budgets import rung_schedule
 from sweeper.spec.warm_start import pinned, warm_start_of
+from sweeper.train.data import Data
 from sweeper.train.loop.logs import check_rungs
 from sweeper.train.loop.plan import TrainingPlan
 from sweeper.train.randomness.fresh_entropy import FreshEntropy
@@ -164,30 +165,29 @@ def make_plan(
     *,
     warn: Callable[[str], None] = lambda _message: None,
     tell: Callable[[str], None] = lambda _stage: None,
-    earlier: Earlier | None = None,
+    process: Process = "trial",
 ) -> TrainingPlan:
     """Run the factories under guard, and return the plan of the training.
 
-    ``warn`` receives warnings to the user, and ``tell`` the next activity. ``earlier`` has the objects
-    of earlier trials of this process.
+    ``warn`` receives warnings to the user, and ``tell`` the next activity.
     """
     factories, settings = definition.makers(), assignment.settings
     schedule = rung_schedule(settings.budget, settings.epochs)
     with (
         _explaining_repeats(assignment),
-        Guard(trial=assignment.number, warn=warn, earlier=earlier, factories=factories) as guard,
+        Guard(warn=warn, process=process, factories=factories) as guard,
         strategy_scope(definition.strategy, trial, seeds) as strategy,
     ):
         tell("building the model")
-        model = build_model(definition.model, trial, seeds, guard)
+        model: keras.Model = build("model", definition.model, trial, seeds, guard)
         check_made_in(strategy, model, name_of(definition.model))
         step = build_step(definition.step, model, trial, seeds, guard)
         tell("making the data")
         asks = trial.asks
-        data = build_data(definition.data, trial, seeds, guard)
+        data: Data = build("data", definition.data, trial, seeds, guard)
         asked = trial.asks > asks
         check_rungs(() if schedule is None else schedule.rungs, settings.objective, data)
-        callbacks = build_callbacks(definition.callbacks, trial, seeds, guard)
+        callbacks = build("callbacks", definition.callbacks, trial, seeds, guard) or ()
         guard.check("tracked", trial.tracked)
         seed_everything(seeds.child("warm_start"))
         with FreshEntropy(seeds.sequence("warm_start"), "warm_start"):

@@ -33,7 +33,7 @@ from sweeper.checkpoint.store import sweep_leftovers
 from sweeper.checkpoint.writer import BackgroundWriter
 from sweeper.definition.definition import StudyDefinition, StudySettings
 from sweeper.errors import CheckpointError, DefinitionError, ObjectiveError
-from sweeper.guard.guard import Earlier, name_of
+from sweeper.guard.guard import Process, name_of
 from sweeper.inspection.measured import measured_names
 from sweeper.inspection.sorts import class_name
 from sweeper.records.results import EpochRecord
@@ -67,7 +67,7 @@ from sweeper.spec.checkpointing import (
     retention,
 )
 from sweeper.spec.searching import value_at
-from sweeper.support.paths import Location, RemotePath, leads_outside, parse_location
+from sweeper.support.paths import Location, RemotePath, parse_location
 from sweeper.train.codec import Tensors
 from sweeper.train.fingerprint import take_fingerprint
 from sweeper.train.loop.logs import check_rung, check_value
@@ -129,12 +129,9 @@ def run_trial(
     definition: StudyDefinition,
     assignment: Assignment,
     link: Link,
-    earlier: Earlier | None = None,
+    process: Process = "trial",
 ) -> None:
-    """Build, resume and train a trial; the last message is `Finished` or another `LastMessage`.
-
-    ``earlier`` has the objects of earlier trials of this process; it is None if there are none.
-    """
+    """Build, resume and train a trial; the last message is `Finished` or another `LastMessage`."""
 
     def warn(message: str) -> None:
         link.send(Warned(message))
@@ -150,7 +147,7 @@ def run_trial(
         seeds,
         warn=warn,
         tell=lambda stage: link.send(Preparing(stage)),
-        earlier=earlier,
+        process=process,
     )
     plan = replace(plan, judge=_judge(settings, link))
     if order is not None:
@@ -353,15 +350,8 @@ def _sweep_leftovers(
     directories: Sequence[Location], spool: Path, warn: Callable[[str], None]
 ) -> None:
     """Remove unfinished files of earlier attempts; warn if one cannot be removed."""
-    unfinished: list[Location] = []
-    if isinstance(directories[-1], RemotePath) and not spool.is_symlink():
-        unfinished.append(spool)
-    for directory in directories[:-1]:
-        if leads_outside(directory):
-            warn(f"{directory} is, or is in, a symbolic link; nothing is deleted there")
-        else:
-            unfinished.append(directory)
-    for directory in unfinished:
+    spools = [spool] if isinstance(directories[-1], RemotePath) else []
+    for directory in (*spools, *directories[:-1]):
         try:
             sweep_leftovers(directory)
         except CheckpointError as error:

@@ -1,8 +1,8 @@
 """Inline trials: the same trial code in the worker's process, for a debugger.
 
 They lack the isolation of a process: a crash ends the whole run, and changes in libraries remain. Each
-trial starts with a cleared Keras session and its own seeds, its guard knows the objects of earlier trials,
-and what it changes in objects that the study's code reaches is undone at its end.
+trial starts with a cleared Keras session and its own seeds, and what it changes in objects that the study's
+code reaches is undone at its end.
 """
 
 from __future__ import annotations
@@ -27,7 +27,6 @@ from sweeper.run.trial.link import failure_of
 from sweeper.train.randomness.fresh_entropy import system_entropy
 
 if TYPE_CHECKING:
-    from sweeper.guard.guard import Earlier
     from sweeper.run.worker.slot import AttemptSupervisor
 
 
@@ -36,17 +35,14 @@ class InlineTrials:
 
     def __init__(self, definition: StudyDefinition) -> None:
         self._definition = definition
-        self._earlier: Earlier | None = None
 
     def __call__(self, assignment: Assignment, supervisor: AttemptSupervisor) -> None:
         import keras
 
-        from sweeper.guard.guard import Earlier, name_of
+        from sweeper.guard.guard import name_of
         from sweeper.run.trial.run import run_trial
         from sweeper.train.userstate.walk import changes_undone
 
-        if self._earlier is None:
-            self._earlier = Earlier()
         keras.backend.clear_session()
         gc.collect()
         link, settings = _InlineLink(supervisor), assignment.settings
@@ -64,7 +60,7 @@ class InlineTrials:
         ]
         try:
             with changes_undone(factories, lambda message: link.send(Warned(message))):
-                run_trial(self._definition, assignment, link, self._earlier)
+                run_trial(self._definition, assignment, link, "inline")
         except (Exception, SystemExit, _WorkerError) as error:
             link.check()
             link.send(failure_of(error, asked=link.asked))

@@ -27,8 +27,7 @@ from sweeper.errors import (
     SweeperError,
     TrialError,
 )
-from sweeper.files.rules import FileFinding, TrialUses, in_a_run
-from sweeper.files.uses import uses_from_json
+from sweeper.files.uses import FileFinding, TrialUses, in_a_run, uses_from_json
 from sweeper.records.events import AttemptEnded, AttemptStarted, CheckpointKept, Notice, Remark
 from sweeper.records.results import CheckpointRecord, EpochRecord
 from sweeper.run.launch.trial_process import (
@@ -663,7 +662,6 @@ class AttemptRecorder:
             TrialUses(
                 f"trial {number}" if study == claim.study else f"trial {number} of {study!r}",
                 uses_from_json(theirs),
-                same=(study, number) == (claim.study, claim.number),
             )
             for study, number, theirs in self._repository.record_files(claim.token, files)
         ]
