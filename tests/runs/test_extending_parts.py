@@ -4,6 +4,7 @@ import keras
 import numpy as np
 import optuna
 import pytest
+from databases import place_database
 from scripted_trials import scripted_sweep
 from sweeps import notices_of
 
@@ -43,6 +44,7 @@ def study(schedule=Cosine, decay_steps=7, **given):
 
 @pytest.fixture
 def options(tmp_path):
+    place_database(tmp_path / "sweeper.db")
     return {"isolation": "inline", "workers": 1, "runs_dir": tmp_path, "listener": id}
 
 

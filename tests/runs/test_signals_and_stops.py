@@ -11,6 +11,7 @@ from dataclasses import replace
 import keras
 import numpy as np
 import pytest
+from databases import place_database
 from study_files import SHORT
 from sweeps import database_url, notices_of, python, sweep, sweep_inline
 
@@ -61,6 +62,7 @@ def run(directory, *signals, at=3, model=build_model, listener=None, **given):
         threads=1,
         **{"epochs": 2, "keep": sweeper.Keep(last=9), **given},
     )
+    place_database(directory / "sweeper.db")
     with contextlib.suppress(Interrupted):
         study.run(isolation="inline", workers=1, runs_dir=directory, listener=listener or id)
     return stored(directory)
