@@ -86,5 +86,7 @@ def test_in_many_races_of_two_workers_for_one_trial_each_has_one_winner(processe
         won = [[int(number) for number in out.split()] for out in said]
         assert sorted(won[0] + won[1]) == list(range(rounds))
         assert {len(trial.attempts) for trial in repository.trials("busy")} == {1}
-        assert min(map(len, won)) > 10, "they did not race"
+        # SQLite lets nobody queue for its lock.
+        fewest = 10 if url.startswith("postgresql") else 0
+        assert min(map(len, won)) > fewest, "they did not race"
         assert int(read) > 0, "Optuna's tools read meanwhile"
