@@ -63,7 +63,7 @@ class SuiteTable:
         terminalreporter.section("suites")
         for name in sorted(self._seconds, key=lambda name: (name in NIGHTLY, name)):
             ended = ", ".join(f"{n} {end}" for end, n in sorted(self._outcomes[name].items()))
-            terminalreporter.line(f"{name:<14}{self._seconds[name] / 60:>7.1f} minutes  {ended}")
+            terminalreporter.line(f"{name:<20}{self._seconds[name] / 60:>7.1f} minutes  {ended}")
 
 
 def say_durations(reporter, measured, *, write):
