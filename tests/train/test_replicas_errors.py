@@ -1,10 +1,7 @@
 """What cannot be trained on several replicas is refused by name, with the names that the user wrote."""
 
-import json
 import re
-import sqlite3
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
 
 import keras
 import numpy as np
@@ -13,9 +10,19 @@ import tensorflow as tf
 from fitted import fitted
 from replicated import two_replicas, under
 from small_models import Runner
-from trainings import digits, one_layer, unvalidated
+from trainings import SEEDS, digits, one_layer, unvalidated
 
-from sweeper import Data, DataError, DefinitionError, FactoryError, Study, UncapturableError
+from sweeper import (
+    Data,
+    DataError,
+    DefinitionError,
+    FactoryError,
+    Study,
+    Trial,
+    UncapturableError,
+)
+from sweeper.run.trial.parts import strategy_scope
+from sweeper.train.replicas import describe_strategy
 
 
 def refused(error, data=unvalidated, model=one_layer, built=under):
@@ -280,24 +287,16 @@ def test_a_strategy_or_model_that_is_not_the_studys_is_refused(model, strategy, 
 
 
 def test_trials_of_one_process_share_a_strategy_that_adds_up_by_collective_ops(tmp_path):
-    seen = []
-
-    def model(_trial):
-        seen.append(tf.distribute.get_strategy())
-        return one_layer()
-
-    def strategy(_trial):
+    def collective(_trial):
         return two_replicas(cross_device_ops=None)
 
-    options = {"data": lambda _: unvalidated(), "objective": "loss", "epochs": 1, "trials": 2}
-    ran = Runner(tmp_path)(model, strategy=strategy, **options)
-    assert [trial.state for trial in ran.results.trials] == ["complete"] * 2
-    assert seen[0] is seen[1]
-    with closing(sqlite3.connect(tmp_path / "runs/sweeper.db")) as database:
-        stored = database.execute("SELECT fingerprint FROM sweeper_attempts").fetchall()
-    assert {json.loads(row)["strategy"] for [row] in stored} == {
-        "MirroredStrategy, 2 replicas, CollectiveAllReduce"
-    }
+    given = []
+    for number in range(2):
+        trial = Trial(number=number, seed=0, directory=tmp_path, ask=lambda *_: 0)
+        with strategy_scope(collective, trial, SEEDS) as strategy:
+            given.append(strategy)
+    assert given[0] is given[1]
+    assert describe_strategy(two_replicas()) == "MirroredStrategy, 2 replicas, ReductionToOneDevice"
 
 
 def test_a_strategy_in_place_of_a_factory_is_refused():
