@@ -25,9 +25,13 @@ from sweeper.run.trial.link import failure_of
 
 BLOCKED = """
 import os, signal, sys
+number = signal.Signals(int(sys.argv[1]))
+signal.signal(number, signal.SIG_DFL)
+signal.pthread_sigmask(signal.SIG_BLOCK, [number])  # by the threads of imports, too
 from pathlib import Path
 sys.path.append({helpers!r})
 from scripted_trials import assignment_in
+from sweeper.run.protocol.channel import Channel
 from sweeper.run.trial import process
 
 process.look_for_gpus = lambda: None
@@ -38,9 +42,6 @@ process.ChannelLink = lambda channel: links.append(made(channel)) or links[-1]
 def load():
     raise ValueError(f"asked to stop: {{links[0].stop_requested()}}")
 
-number = signal.Signals(int(sys.argv[1]))
-signal.signal(number, signal.SIG_DFL)
-signal.pthread_sigmask(signal.SIG_BLOCK, [number])
 os.kill(os.getpid(), number)
 ours, theirs = Channel.pair()
 process.serve_trial(Channel.on(theirs.detach()), assignment_in(Path.cwd()), load)
