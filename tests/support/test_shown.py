@@ -69,7 +69,7 @@ def test_no_secret_is_shown_and_the_rest_is(url):
 @pytest.mark.parametrize("url", WITHOUT)
 def test_a_url_without_a_secret_is_shown_as_it_is(url, capsys):
     assert url in shown(url)
-    assert main(["ls", url]) == 2
+    assert main(["ls", f"'{url}'"]) == 2
     assert url in capsys.readouterr().err.replace("\n", "")
 
 
