@@ -123,7 +123,7 @@ def test_what_run_resume_and_verify_say_of_an_edit(change, call, finished):
         path = finished / file
         for other in (resume, verify, call("resume", "edits", "--accept-changes")):
             assert (other.code, other.out) == (2, "")
-            assert f"{path} has changed since study 'edits' was run from it" in other.err
+            assert f"{path} on this machine differs from the file of study 'edits'" in other.err
             assert f"type `sweeper run {path}" in other.err
         return
     assert (resume.code, resume.out) == (1, "")

@@ -6,7 +6,7 @@ from sweeps import sweep, trials_in
 
 from sweeper.errors import DefinitionChangedError
 
-CHANGED = r"was edited while it runs: build_model has changed \(small\.py, line \d+\)"
+CHANGED = r"was edited while it runs: build_model has changed \(small\.py\)"
 
 
 def edited(moment, arguments, then="pass"):
@@ -25,26 +25,24 @@ def edited(moment, arguments, then="pass"):
 
 
 @pytest.mark.parametrize(
-    ("isolation", "then", "states"),
+    ("isolation", "then"),
     [
+        pytest.param("spawn", "pass", marks=pytest.mark.whole, id="a spawned trial"),
         pytest.param(
-            *("spawn", "pass", ["complete", "interrupted"]),
-            marks=pytest.mark.whole,
-            id="a spawned trial",
-        ),
-        pytest.param(
-            *("auto", "os.kill(os.getppid(), signal.SIGKILL)", ["interrupted"]),
-            id="a server that starts again",
+            "auto", "os.kill(os.getppid(), signal.SIGKILL)", id="a server that starts again"
         ),
     ],
 )
 def test_no_trial_is_begun_under_other_code_than_the_study_was_started_with(
-    isolation, then, states, tmp_path
+    isolation, then, tmp_path
 ):
     file = edited("end", 'epochs=1, trials=2, audit="off"', then).write(tmp_path / "small.py")
     with pytest.raises(DefinitionChangedError, match=CHANGED):
         sweep(file, tmp_path, workers=1, isolation=isolation)
-    assert [trial.state for trial in trials_in(tmp_path, "small")] == states
+    trials = trials_in(tmp_path, "small")
+    # The first trial, which trained under its own code, may still end when its server is killed.
+    assert trials[0].state in ("complete", "interrupted")
+    assert [(trial.state, trial.epochs) for trial in trials[1:]] in ([], [("interrupted", ())])
 
 
 @pytest.mark.whole

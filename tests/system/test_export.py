@@ -54,6 +54,6 @@ def test_code_that_changed_is_refused(runs, here):
     assert done.code == 1
     assert done.err.splitlines()[-1].startswith(
         "error: the model of trial 0 of study 'small' cannot be built as it was: build_model has "
-        "changed (changed.py, "
+        "changed (changed.py)"
     )
     assert not (runs / "c.keras").exists()
