@@ -411,6 +411,28 @@ def test_the_optimizer_is_taken_by_its_slots_and_never_for_another_kind(tmp_path
     assert not any(np.any(v.numpy()) for v in other.optimizer.variables[2:])
 
 
+def test_numbers_of_generated_names_are_of_no_account_and_those_of_the_users_are(tmp_path):
+    def net(name=None):
+        layers = [keras.Input((2,)), keras.layers.Dense(2, name=name)]
+        made = keras.Sequential(layers)
+        made.compile("sgd", "mse")
+        return made
+
+    def checkpoint(name):
+        ones = (np.ones((4, 2)), np.ones((4, 2)))
+        source = fitted(lambda: net(name), lambda: ones, epochs=1, checkpoints=tmp_path / str(name))
+        return source.model, list_checkpoints(tmp_path / str(name))[-1]
+
+    source, path = checkpoint(None)
+    target = net()
+    assert target.layers[0].name != source.layers[0].name
+    begun(path, target)
+    assert equal(target.get_weights(), source.get_weights())
+    _, path = checkpoint("block_1")
+    begun(path, net("block_1"))
+    refused(path, net("block_2"), "looked for", "block_2/kernel")
+
+
 def test_a_file_that_has_changed_is_refused_by_the_digest_of_its_content(tmp_path):
     base, copy = tmp_path / "base.weights.h5", tmp_path / "copy.weights.h5"
     dense_net().save_weights(base)

@@ -16,7 +16,7 @@ import io
 import re
 import zipfile
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count, zip_longest
 from pathlib import Path
@@ -28,6 +28,7 @@ import numpy as np
 import tensorflow as tf
 from keras.src.models.functional import Functional
 from keras.src.saving.saving_lib import H5IOStore, _save_state
+from keras.src.utils.naming import to_snake_case
 
 from sweeper.checkpoint.reading import load_checkpoint
 from sweeper.checkpoint.tensors import Array
@@ -227,7 +228,7 @@ def _looked_for(names: Sequence[str]) -> str:
 
 # sweeper's checkpoints
 
-_NUMBERED = re.compile(r"_\d+(?=/|$)")
+_NUMBERED = re.compile(r"([^/]+)_\d+(?=/|$)")
 
 
 def _read_sweeper(path: Location, model: keras.Model) -> StoredWeights:
@@ -241,10 +242,14 @@ def _read_sweeper(path: Location, model: keras.Model) -> StoredWeights:
     own = [v.path for v in variables]
     names, wanted = _unique(stored), _unique(own)
     if not set(wanted) <= set(names):
-        # Keras counts layers without a name over the whole process: `dense_7` here was `dense` there.
-        names, wanted = _without_numbers(stored), _without_numbers(own)
-    if not set(wanted) & set(names):
-        names, wanted = _below_the_model(stored), _below_the_model(own)
+        # Keras counts layers without a name over the whole process: `dense_7` here was `dense` there. A number in
+        # a name of the user's stays, because `block_2` is not `block_1`.
+        layers = model._flatten_layers()
+        generated = {to_snake_case(type(each).__name__) for each in layers}
+        names, wanted = (_without_numbers(paths, generated) for paths in (stored, own))
+        if not set(wanted) & set(names):
+            below = ([path.partition("/")[2] or path for path in each] for each in (stored, own))
+            names, wanted = (_without_numbers(paths, generated) for paths in below)
     tensors = [loaded.tensors[f"model/{index:05d}"] for index in range(len(stored))]
     return StoredWeights(
         kind="checkpoint of sweeper's",
@@ -271,12 +276,13 @@ def _unique(names: Sequence[str]) -> list[str]:
     return found
 
 
-def _without_numbers(paths: Sequence[str]) -> list[str]:
-    return _unique([_NUMBERED.sub("", path) for path in paths])
+def _without_numbers(paths: Sequence[str], generated: Collection[str]) -> list[str]:
+    """Return the paths without the numbers of ``generated`` names, as Keras makes them from a class."""
 
+    def shortened(part: re.Match[str]) -> str:
+        return part[1] if part[1] in generated else part[0]
 
-def _below_the_model(paths: Sequence[str]) -> list[str]:
-    return _without_numbers([path.partition("/")[2] or path for path in paths])
+    return _unique([_NUMBERED.sub(shortened, path) for path in paths])
 
 
 def _without_random_states(values: Mapping[str, Array]) -> dict[str, Array]:
