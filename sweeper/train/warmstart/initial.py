@@ -237,6 +237,12 @@ def _read_sweeper(path: Location, model: keras.Model) -> StoredWeights:
     except CorruptCheckpointError as error:
         msg = f"the warm start {path} is damaged: {error}; give another checkpoint of its trial"
         raise WarmStartError(msg) from error
+    if same := loaded.state.get("same_as"):
+        msg = (
+            f"the warm start {path} is the model at the end of a trial, which only names the checkpoint that it "
+            f"equals; give that one, {same['name']}, or WarmStart.from_trial(…)"
+        )
+        raise WarmStartError(msg)
     stored: list[str] = loaded.state["model"]
     variables = list({id(v): v for v in model.variables}.values())
     own = [v.path for v in variables]
