@@ -18,7 +18,7 @@ import numpy as np
 
 from sweeper.files.recorder import RECORDER, install
 
-_FILES, _STEPS, _ROUNDS = 700, 2_000, 15
+_FILES, _STEPS, _ROUNDS = 2_000, 6_000, 5
 _STEP_SECONDS = 4e-4
 
 

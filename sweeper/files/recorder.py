@@ -15,7 +15,6 @@ from __future__ import annotations
 import builtins
 import dbm
 import functools
-import hashlib
 import io
 import itertools
 import os
@@ -45,6 +44,7 @@ MOST_BYTES = 256 * 2**20
 """Size above which only the size and the beginning of a file count."""
 
 _CHUNK = 1 << 20
+_ARCHIVE = b"PK"  # how a zip file begins
 _DATED = frozenset({"fingerprint.pb", "metadata.json"})
 """Files, and members of a ``.keras`` file, that contain a time or a random id beside the content of others."""
 
@@ -179,10 +179,11 @@ class FileRecorder:
 
     def _find_or_make(self, name: Any) -> FileUse | None:
         """Return the record of a file; None if its uses are not recorded."""
+        if len(self._by_path) >= MOST:
+            return None  # of a training that opens a file for each batch, not even the path is resolved
         with self._unrecorded():
             path = _resolved(name)
-            is_new = path and path not in self._by_path and len(self._by_path) < MOST
-            if is_new and not self._is_nobodys(path):
+            if path and path not in self._by_path and not self._is_nobodys(path):
                 self._by_path[path] = FileUse(path)
             return self._by_path.get(path)
 
@@ -196,9 +197,10 @@ class FileRecorder:
 
 
 def _record(seen: FileUse, kinds: int) -> None:
+    state = _state(seen.path)
     if not (seen.asked or seen.wrote):
-        seen.existed = _state(seen.path) is not None
-    if kinds & READS and seen.left is not None and seen.left != (state := _state(seen.path)):
+        seen.existed = state is not None
+    if kinds & READS and seen.left is not None and seen.left != state:
         # Other content than this process has written, or its state after the same was written again.
         if seen.digest and content_digest(seen.path) == seen.digest:
             seen.left = state
@@ -206,7 +208,7 @@ def _record(seen: FileUse, kinds: int) -> None:
             _mark_changed(seen)
     if kinds & (READS | ASKS) and not seen.wrote:
         seen.read_at, seen.asked = seen.read_at or _user(), True
-        if kinds & READS and not seen.read_digest and _state(seen.path) is not None:
+        if kinds & READS and not seen.read_digest and state is not None:
             seen.existed, seen.read_digest = True, content_digest(seen.path)
     if kinds & WRITES:
         seen.wrote, seen.digest, seen.left = True, "", None
@@ -326,8 +328,10 @@ def _observe(owner: Any, name: str, tell: Callable[..., After | None]) -> None:
     def observed(*arguments: Any, **options: Any) -> Any:
         after = None
         if RECORDER.records:
-            with suppress(TypeError):  # of wrong arguments: the original's own error is clearer
+            try:
                 after = tell(*arguments, **options)
+            except TypeError:  # of wrong arguments: the original's own error is clearer
+                after = None
         try:
             returned = original(*arguments, **options)
         except BlockingIOError:  # HDF5's lock of a file
@@ -343,23 +347,23 @@ def _observe(owner: Any, name: str, tell: Callable[..., After | None]) -> None:
 
 def _opening(file: Any, mode: str = "r", *_: Any, **__: Any) -> After:
     name = os.fspath(file) if isinstance(file, os.PathLike) else file
+    return lambda made: _watch_closing(made, name, mode)
 
-    def opened(made: Any) -> None:
-        this = weakref.ref(
-            made
-        )  # the file must still be closed when the last reference to it is gone
 
-        def close() -> None:
-            held = this()
-            if held is not None and not held.closed:
-                type(held).close(held)
-                RECORDER.closed(name, mode)
+def _watch_closing(made: Any, name: Any, mode: str) -> None:
+    """Report the closing of an open file to which this process has written."""
+    seen = RECORDER.find(name)
+    if seen is None or not seen.wrote:
+        return
+    this = weakref.ref(made)  # the file must still be closed when its last reference is gone
 
-        seen = RECORDER.find(name)
-        if seen is not None and seen.wrote:
-            made.close = close
+    def close() -> None:
+        held = this()
+        if held is not None and not held.closed:
+            type(held).close(held)
+            RECORDER.closed(name, mode)
 
-    return opened
+    made.close = close
 
 
 def _at_close(name: str, mode: str) -> After:
@@ -415,7 +419,7 @@ def _resolved(name: Any) -> str:
 def _state(path: str) -> tuple[int, ...] | None:
     """Return device, inode, size and time (ns) of a regular file, which writing changes; None if there is none."""
     try:
-        found = Path(path).stat()
+        found = os.stat(path)  # noqa: PTH116 - for each file that is opened
     except (OSError, ValueError):
         return None
     regular = stat.S_ISREG(found.st_mode)
@@ -439,17 +443,19 @@ def content_digest(path: str) -> str:
                     digest.update(b"%b\0%b\0" % (key, opened[key]))
             return digest.hexdigest()
         for part in _parts(file):
-            if zipfile.is_zipfile(part):
-                with zipfile.ZipFile(part) as archive:
-                    members = [m for m in archive.infolist() if m.filename not in _DATED]
-                    for each in sorted(members, key=lambda m: m.filename):
-                        digest.update(f"{each.filename}:{each.CRC}:{each.file_size};".encode())
-                continue
             with part.open("rb") as content:
-                if (size := part.stat().st_size) > MOST_BYTES:
-                    digest.update(b"%d:%b" % (size, content.read(_CHUNK)))
+                begin, size = content.read(_CHUNK), os.fstat(content.fileno()).st_size
+                if begin.startswith(_ARCHIVE):
+                    with zipfile.ZipFile(content) as archive:
+                        members = [m for m in archive.infolist() if m.filename not in _DATED]
+                        for each in sorted(members, key=lambda m: m.filename):
+                            digest.update(f"{each.filename}:{each.CRC}:{each.file_size};".encode())
+                elif size > MOST_BYTES:
+                    digest.update(b"%d:%b" % (size, begin))
                 else:
-                    hashlib.file_digest(content, lambda: digest)
+                    digest.update(begin)
+                    while chunk := content.read(_CHUNK):
+                        digest.update(chunk)
     return digest.hexdigest()
 
 
