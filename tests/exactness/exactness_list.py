@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-FILES = Path(__file__).with_name("studies")
+FILES = Path(__file__).parents[1] / "corpus" / "exactness"
 
 Outcome = Literal["identical", "refused", "silent"]
 

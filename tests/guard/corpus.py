@@ -22,7 +22,7 @@ from sweeper.run.trial.parts import make_plan
 from sweeper.spec.space import Categorical
 from sweeper.train.randomness.seeds import IMPORT_SEED, TrialSeeds, seed_everything
 
-PITFALLS = Path(__file__).parent / "pitfalls"
+PITFALLS = Path(__file__).parents[1] / "corpus" / "pitfalls"
 REFUSED = sorted((PITFALLS / "refused").glob("*.py"))
 INLINE = sorted((PITFALLS / "inline").glob("*.py"))
 """Refused with isolation='inline' alone: callbacks, which a process a trial makes each trial's own."""
@@ -102,7 +102,7 @@ def judge(file, directory, *, inline=True):
 def swept(file, directory, isolation="auto"):
     """Run the two trials of a study, which is copied to the directory."""
     directory.mkdir(exist_ok=True)
-    for each in (file, PITFALLS.with_name("small_study.py")):
+    for each in (file, Path(__file__).with_name("small_study.py")):
         shutil.copy(each, directory)
     before, path = set(sys.modules), [*sys.path]
     try:

@@ -1,6 +1,6 @@
 """What an inline trial changes in the objects of the file is undone: the next one trains as if it were the first.
 
-Each file of `pitfalls/undone` shares objects that training changes. So the guard need not refuse them.
+Each file of `corpus/pitfalls/undone` shares objects that training changes. So the guard need not refuse them.
 """
 
 from contextlib import contextmanager

@@ -391,7 +391,9 @@ def test_another_trials_checkpoint_is_found_by_its_finished_epochs(place, tmp_pa
         assert equal(weights, trial.load_model(at=step).get_weights())
     if place is None:
         [end] = list_checkpoints(tmp_path / "runs/small/trial-00000/end")
-        with pytest.raises(WarmStartError, match=r"only names the checkpoint .* step-000000006, or"):
+        with pytest.raises(
+            WarmStartError, match=r"only names the checkpoint .* step-000000006, or"
+        ):
             begun(end, regression(None), lambda: without_validation(None), [])
     with pytest.raises(WarmStartError, match=r"after 9 epochs; it has some after (0, )?1, 2, 3"):
         begin(9)

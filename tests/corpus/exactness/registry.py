@@ -32,7 +32,7 @@ def study(name, kind, expects, **options):
     """Add a study; see `exactness_list.CorpusStudy` for what the arguments mean.
 
     It stands in its module under its name in capitals, as in a user's file, so that
-    ``sweeper check tests/exactness/studies/closures.py:LOSS_CLOSURE_COUNTER`` finds it as well.
+    ``sweeper check tests/corpus/exactness/closures.py:LOSS_CLOSURE_COUNTER`` finds it as well.
     """
     _add(sys._getframe(1).f_globals, name, **options)
 
