@@ -533,9 +533,10 @@ def test_a_position_holds_in_a_fresh_process(tmp_path):
         expected[name] = whole.batches[whole.before[middle] :]
     (tmp_path / "states").write_bytes(pickle.dumps(states))
     here = Path(__file__).parent
+    path = [str(each) for each in (here, here.parent / "harness", here.parents[1])]
     program = tmp_path / "go_on.py"
     program.write_text(
-        f"import sys\nsys.path[:0] = {[str(here), str(here.parent), str(here.parents[1])]}\n"
+        f"import sys\nsys.path[:0] = {path}\n"
         "import test_data_source\ntest_data_source.go_on(sys.argv[1])\n"
     )
     words = [sys.executable, *PROGRAM, str(program), str(tmp_path)]

@@ -37,7 +37,7 @@ FEWER = {
 """Of pages whose studies train fewer trials by default, what they say and what is run instead."""
 
 
-RUNNER = Path(__file__).with_name("page_runner.py")
+RUNNER = Path(__file__).parents[1] / "harness" / "page_runner.py"
 
 
 def environment():
