@@ -533,7 +533,7 @@ def test_a_position_holds_in_a_fresh_process(tmp_path):
         expected[name] = whole.batches[whole.before[middle] :]
     (tmp_path / "states").write_bytes(pickle.dumps(states))
     here = Path(__file__).parent
-    path = [str(each) for each in (here, here.parent / "harness", here.parents[1])]
+    path = [str(each) for each in (here, here.parent, here.parent / "harness", here.parents[1])]
     program = tmp_path / "go_on.py"
     program.write_text(
         f"import sys\nsys.path[:0] = {path}\n"

@@ -52,7 +52,7 @@ print(ours.receive(30).error)
 @pytest.mark.whole
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
 def test_a_signal_before_a_trial_could_take_it_is_taken_when_it_begins(number, tmp_path):
-    code = BLOCKED.format(helpers=str(Path(__file__).parent))
+    code = BLOCKED.format(helpers=str(Path(__file__).parents[1] / "harness"))
     ended = python("-c", code, int(number), cwd=tmp_path)
     assert ended.out == "ValueError: asked to stop: True\n", ended.err
 

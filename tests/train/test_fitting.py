@@ -65,7 +65,7 @@ print(json.dumps({"weights": digest, "history": history.history}))
 def command(directory, kill_at, how, seed):
     script = directory.parent / "training.py"
     script.write_text(SCRIPT)
-    tests_directory = str(Path(__file__).parent)
+    tests_directory = str(Path(__file__).parents[1] / "harness")
     return [str(script), str(directory), tests_directory, str(kill_at), how, str(seed)]
 
 

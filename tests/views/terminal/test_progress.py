@@ -205,7 +205,7 @@ async def executed(code, directory):
         "-f",
         "{connection_file}",
     ]
-    paths = os.pathsep.join((str(ROOT), str(Path(__file__).parent)))
+    paths = os.pathsep.join((str(ROOT), str(Path(__file__).parents[2] / "harness")))
     await manager.start_kernel(cwd=str(directory), env={**os.environ, "PYTHONPATH": paths})
     client = manager.client()
     client.start_channels()
