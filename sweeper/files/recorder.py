@@ -105,7 +105,7 @@ class FileRecorder:
 
     @property
     def records(self) -> bool:
-        """Whether uses of files by this thread are recorded now."""
+        """Return whether uses of files by this thread are recorded now."""
         return self.active and not getattr(self._inside, "on", False)
 
     @contextmanager
