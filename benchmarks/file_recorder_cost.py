@@ -70,7 +70,7 @@ def main() -> None:
         for loop in (run, logged):
             ratios = []
             for _ in range(_ROUNDS):
-                RECORDER.stop()
+                RECORDER.active = False
                 without = loop(files, weights, operations)
                 RECORDER.begin([])
                 ratios.append(loop(files, weights, operations) / without)

@@ -44,7 +44,6 @@ MOST_BYTES = 256 * 2**20
 """Size above which only the size and the beginning of a file count."""
 
 _CHUNK = 1 << 20
-_ARCHIVE = b"PK"  # how a zip file begins
 _DATED = frozenset({"fingerprint.pb", "metadata.json"})
 """Files, and members of a ``.keras`` file, that contain a time or a random id beside the content of others."""
 
@@ -82,9 +81,6 @@ class FileRecorder:
         self.find.cache_clear()
         self.active = True
 
-    def stop(self) -> None:
-        self.active = False
-
     def uses(self, *, ended: bool = False) -> tuple[FileUse, ...]:
         """Return the uses so far that can matter to another trial; none unless it is recording.
 
@@ -96,7 +92,7 @@ class FileRecorder:
         with self._unrecorded():
             if ended:
                 self._look_for_snapshots()
-                self.stop()
+                self.active = False
             found = [use for use in list(self._by_path.values()) if _matters(use)]
             for use in found if ended else ():
                 if use.wrote and not use.digest:
@@ -129,28 +125,17 @@ class FileRecorder:
                 _record(seen, kinds)
 
     def closed(self, name: Any, mode: str) -> None:
-        """Record that a file was closed to which this process has written, now or before.
+        """Record that a file was closed to which this process has written.
 
         Digests are computed here because another trial may write to the file until it is read again. A log
         that is appended to in each step needs none: what another trial appends changes it. A file that was
         opened to be updated may be mapped into memory, by which it changes after it is closed.
         """
         seen = self.find(name)
-        state = _state(seen.path) if seen is not None and seen.wrote else None
-        if seen is None or state is None:
-            return
-        with self._unrecorded():
-            if mode.startswith("r"):
-                if seen.left is not None and state != seen.left and state[:2] == seen.left[:2]:
-                    _mark_changed(seen)  # while it was read
-            elif "+" not in mode:
-                seen.left = state
-                seen.digest = "" if mode.startswith("a") else content_digest(seen.path)
-
-    def locked(self, name: Any) -> None:
-        """Record that another process held a file which was to be read or written."""
-        if (seen := self.find(name)) is not None:
-            _mark_changed(seen)
+        if seen is not None and seen.wrote and not {*mode} & {*"r+"}:
+            with self._unrecorded():
+                seen.left = _state(seen.path)
+                seen.digest = "" if "a" in mode else content_digest(seen.path)
 
     def renamed(self, source: Any, target: Any, *_: Any, **__: Any) -> None:
         """Record that a file is about to replace another one."""
@@ -204,8 +189,8 @@ def _record(seen: FileUse, kinds: int) -> None:
         # Other content than this process has written, or its state after the same was written again.
         if seen.digest and content_digest(seen.path) == seen.digest:
             seen.left = state
-        else:
-            _mark_changed(seen)
+        elif not seen.changed:
+            seen.changed, seen.read_at = True, _user() or seen.read_at
     if kinds & (READS | ASKS) and not seen.wrote:
         seen.read_at, seen.asked = seen.read_at or _user(), True
         if kinds & READS and not seen.read_digest and state is not None:
@@ -215,11 +200,6 @@ def _record(seen: FileUse, kinds: int) -> None:
         seen.wrote_at = seen.wrote_at or _user()
     # A file that is not there may come to exist, and one that was written may be changed.
     seen.done = ASKS if seen.wrote else seen.done | (kinds if seen.read_digest else kinds & ~READS)
-
-
-def _mark_changed(seen: FileUse) -> None:
-    if not seen.changed:
-        seen.changed, seen.read_at = True, _user() or seen.read_at
 
 
 def _matters(use: FileUse) -> bool:
@@ -252,8 +232,7 @@ _EVENTS: dict[str, Callable[..., None]] = {
     "open": _opened,
     "os.rename": RECORDER.renamed,
     "os.truncate": lambda path, *_: RECORDER.used(path, WRITES),
-    "os.link": lambda _source, target, *_: RECORDER.used(target, WRITES),
-    "os.symlink": lambda _source, target, *_: RECORDER.used(target, WRITES),
+    **dict.fromkeys(("os.link", "os.symlink"), lambda _, to, *__: RECORDER.used(to, WRITES)),
     "sqlite3.connect": lambda path, *_: RECORDER.used(path, READS | WRITES),
     "os.chdir": lambda *_: RECORDER.find.cache_clear(),  # which has relative names
 }
@@ -271,11 +250,10 @@ def _watch() -> None:
     def looked_for(path: Any, *_: Any, **__: Any) -> None:
         RECORDER.used(_text(path), ASKS)
 
-    def opened(_file: Any, name: Any = "", mode: str = "r", *_: Any, **__: Any) -> None:
-        RECORDER.used(_text(name), _kinds(mode))
-
-    def opened_hdf5(_file: Any, name: Any = "", mode: str = "r", *_: Any, **__: Any) -> None:
-        RECORDER.used(_text(name), _kinds(mode.replace("a", "r+")))
+    def opened(file: Any, name: Any = "", mode: str = "r", *_: Any, **__: Any) -> None:
+        reads = {*mode} & {*"r+"} or (mode == "a" and isinstance(file, h5py.File))
+        writes = {*mode} & {*"wax+"}
+        RECORDER.used(_text(name), (READS if reads else 0) | (WRITES if writes else 0))
 
     def renamed(source: Any, target: Any, *_: Any, **__: Any) -> None:
         RECORDER.renamed(_text(source), _text(target))
@@ -307,7 +285,7 @@ def _watch() -> None:
     _observe(
         tf.data.Dataset, "snapshot", lambda _, path, *__, **___: RECORDER.snapshot(_text(path))
     )
-    _observe(h5py.File, "__init__", opened_hdf5)
+    _observe(h5py.File, "__init__", opened)
     _observe(
         h5py.File,
         "close",
@@ -316,11 +294,7 @@ def _watch() -> None:
     _observe(dbm, "open", _opened_database)
 
 
-After = Callable[[Any], None]
-"""Function that is called with a wrapped function's result."""
-
-
-def _observe(owner: Any, name: str, tell: Callable[..., After | None]) -> None:
+def _observe(owner: Any, name: str, tell: Callable[..., Any]) -> None:
     """Replace ``owner.name`` by a function that calls ``tell`` first, and afterwards what ``tell`` returns."""
     original = getattr(owner, name)
 
@@ -330,14 +304,10 @@ def _observe(owner: Any, name: str, tell: Callable[..., After | None]) -> None:
         if RECORDER.records:
             try:
                 after = tell(*arguments, **options)
-            except TypeError:  # of wrong arguments: the original's own error is clearer
-                after = None
-        try:
-            returned = original(*arguments, **options)
-        except BlockingIOError:  # HDF5's lock of a file
-            if RECORDER.records and name == "__init__" and len(arguments) > 1:
-                RECORDER.locked(arguments[1])
-            raise
+            except TypeError:
+                original(*arguments, **options)  # of wrong arguments, its own error is clearer
+                raise
+        returned = original(*arguments, **options)
         if after is not None:
             after(returned)
         return returned
@@ -345,32 +315,32 @@ def _observe(owner: Any, name: str, tell: Callable[..., After | None]) -> None:
     setattr(owner, name, observed)
 
 
-def _opening(file: Any, mode: str = "r", *_: Any, **__: Any) -> After:
+def _opening(file: Any, mode: str = "r", *_: Any, **__: Any) -> Callable[[Any], None]:
+    """Return a function that lets an open file report its closing, if this process has written to it."""
     name = os.fspath(file) if isinstance(file, os.PathLike) else file
-    return lambda made: _watch_closing(made, name, mode)
+
+    def watch(made: Any) -> None:
+        seen = RECORDER.find(name)
+        if seen is None or not seen.wrote:
+            return
+        this = weakref.ref(made)  # the file must still be closed when its last reference is gone
+
+        def close() -> None:
+            held = this()
+            if held is not None and not held.closed:
+                type(held).close(held)
+                RECORDER.closed(name, mode)
+
+        made.close = close
+
+    return watch
 
 
-def _watch_closing(made: Any, name: Any, mode: str) -> None:
-    """Report the closing of an open file to which this process has written."""
-    seen = RECORDER.find(name)
-    if seen is None or not seen.wrote:
-        return
-    this = weakref.ref(made)  # the file must still be closed when its last reference is gone
-
-    def close() -> None:
-        held = this()
-        if held is not None and not held.closed:
-            type(held).close(held)
-            RECORDER.closed(name, mode)
-
-    made.close = close
-
-
-def _at_close(name: str, mode: str) -> After:
+def _at_close(name: str, mode: str) -> Callable[[Any], None]:
     return lambda _: RECORDER.closed(name, mode)
 
 
-def _saved(_saver: Any, prefix: Any, *_: Any, **__: Any) -> After:
+def _saved(_saver: Any, prefix: Any, *_: Any, **__: Any) -> Callable[[Any], None]:
     index = f"{_text(prefix)}.index"
     RECORDER.used(index, WRITES)
     return _at_close(index, "w")
@@ -388,12 +358,6 @@ def _opened_database(name: Any, flag: str = "r", *_: Any) -> None:
     for suffix in ("", ".db", ".dat", ".dir", ".pag"):
         kinds = (READS if flag != "n" else 0) | (WRITES if flag != "r" else 0)
         RECORDER.used(os.fsdecode(name) + suffix, kinds)
-
-
-def _kinds(mode: str) -> int:
-    """Return the kinds of use of a file that is opened in a mode such as ``"r+"``."""
-    reads = "r" in mode or "+" in mode
-    return (READS if reads else 0) | (WRITES if {*"wax+"} & {*mode} else 0)
 
 
 def _snapshots_in(directory: str) -> set[str]:
@@ -445,7 +409,7 @@ def content_digest(path: str) -> str:
         for part in _parts(file):
             with part.open("rb") as content:
                 begin, size = content.read(_CHUNK), os.fstat(content.fileno()).st_size
-                if begin.startswith(_ARCHIVE):
+                if begin.startswith(b"PK"):
                     with zipfile.ZipFile(content) as archive:
                         members = [m for m in archive.infolist() if m.filename not in _DATED]
                         for each in sorted(members, key=lambda m: m.filename):
@@ -465,8 +429,7 @@ def _parts(file: Path) -> list[Path]:
         return []
     # The directory of one run has a random name.
     found = file.parent.rglob(DESCRIPTIONS[file.name]) if file.name in DESCRIPTIONS else ()
-    parts = sorted(filter(Path.is_file, found), key=lambda part: (part.parent.name, part.name))
-    return parts or [file]
+    return sorted(filter(Path.is_file, found), key=lambda p: (p.parent.name, p.name)) or [file]
 
 
 @functools.cache

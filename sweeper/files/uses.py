@@ -32,7 +32,7 @@ class FileUse:
         existed: Whether the file was there when the trial first used or read it.
         asked: Whether the trial looked for the file, or tried to read it, before it wrote to it.
         wrote: Whether the trial wrote to the file.
-        changed: Whether another process changed what the trial wrote, or held the file, before it read it again.
+        changed: Whether another process changed what the trial wrote before it read it again.
         read_digest: Digest of the content that the trial read and had not written; empty if it read none.
         digest: Digest of the content that the trial wrote last; empty if it is unknown.
         read_at: The user's line, or the callback, that read or looked for it first.
@@ -56,8 +56,7 @@ class FileUse:
     @property
     def name(self) -> str:
         """The path for messages: relative to the current directory if it is below it."""
-        path, here = Path(self.path), Path.cwd()
-        return str(path.relative_to(here)) if path.is_relative_to(here) else self.path
+        return self.path.removeprefix(f"{Path.cwd()}/")
 
 
 _STORED = [each.name for each in fields(FileUse) if each.name not in ("left", "done")]
@@ -144,33 +143,29 @@ def in_a_run(trial: TrialUses, others: Sequence[TrialUses]) -> Iterator[FileFind
     attempts at the trial, the latest last.
     """
     for use in trial.uses:
-        theirs = [(each, other) for each in others for other in each.uses if other.path == use.path]
-        latest = {each.who: other for each, other in theirs if each.who != trial.who}
+        theirs = [(each.who, u) for each in others for u in each.uses if u.path == use.path]
+        of_others = [(who, other) for who, other in theirs if who != trial.who]
         # What another trial reported before this one wrote is judged now.
-        for name, other in latest.items() if use.wrote else ():
+        for who, other in dict(of_others).items() if use.wrote else ():
             if other.changed:
-                yield _changed(name, other, trial.who, use)
-        wrote = [
-            (each.who, other) for each, other in theirs if other.wrote and each.who != trial.who
-        ]
+                yield _changed(who, other, trial.who, use)
+        wrote = [(who, other) for who, other in of_others if other.wrote]
+        read = [(who, other) for who, other in theirs if other.read_digest and not other.wrote]
         who, written = wrote[-1] if wrote else ("another process", FileUse(use.path))
-        readers = [
-            (each.who, other) for each, other in theirs if other.read_digest and not other.wrote
-        ]
         if use.changed:
             yield _changed(trial.who, use, who, written)
         elif wrote and use.asked and use.existed:
             yield from _dependent(trial.who, use, who, written)
         elif wrote and _differ(use.digest, written.digest):
             yield _overwritten(use, who, trial.who)
-        elif readers and not wrote and not use.wrote:
-            before, other = readers[-1]
-            if _differ(other.read_digest, use.read_digest):
-                message = (
-                    f"{use.name} changed since {before} ran{_by(use.read_at)}: what was trained before and "
-                    "after the change is ranked together, but has not read the same data"
-                )
-                yield FileFinding("note", use.path, message)
+        elif (
+            read and not (wrote or use.wrote) and _differ(read[-1][1].read_digest, use.read_digest)
+        ):
+            message = (
+                f"{use.name} changed since {read[-1][0]} ran{_by(use.read_at)}: what was trained before "
+                "and after the change is ranked together, but has not read the same data"
+            )
+            yield FileFinding("note", use.path, message)
 
 
 def in_a_check(first: TrialUses, second: TrialUses) -> Iterator[FileFinding]:
@@ -213,8 +208,8 @@ def _dependent(reader: str, use: FileUse, writer: str, written: FileUse) -> Iter
 def _changed(reader: str, use: FileUse, writer: str, written: FileUse) -> FileFinding:
     message = (
         f"{reader} is not independent: {_at(use.read_at)}uses {use.name}, which {writer} "
-        f"wrote{_by(written.wrote_at)} at the same time, so that it is changed, or held, since {reader} "
-        f"wrote it{_by(use.wrote_at)}; in a factory, {CURE}"
+        f"wrote{_by(written.wrote_at)} at the same time, so that it has changed since {reader} wrote "
+        f"it{_by(use.wrote_at)}; in a factory, {CURE}"
     )
     return FileFinding("error" if written.wrote else "warning", use.path, message)
 

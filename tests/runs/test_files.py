@@ -1,6 +1,5 @@
 """Trials that meet in a file: found by the rules, by `run` and by `check`; harmless files go without a word."""
 
-import fcntl
 import json
 import os
 import shutil
@@ -39,7 +38,7 @@ def here(tmp_path, monkeypatch):
     install()
     RECORDER.__init__()  # the hook knows this object
     yield tmp_path
-    RECORDER.stop()
+    RECORDER.active = False
 
 
 def trial(number, act, *, recording=True):
@@ -51,7 +50,7 @@ def trial(number, act, *, recording=True):
         act()
         sent = json.loads(json.dumps(uses_to_json(RECORDER.uses(ended=True))))
     finally:
-        RECORDER.stop()
+        RECORDER.active = False
     return TrialUses(f"trial {number}", uses_from_json(sent))
 
 
@@ -117,6 +116,38 @@ def test_a_picture_that_each_trial_draws_is_overwritten_and_not_read(here):
     set_aside(["generated.png"], here / "aside")
     [note] = in_a_check(first, draw(1))
     assert note.level == "note", "it is no error: no trial depends on the other one's picture"
+
+
+def test_a_log_that_each_trial_appends_to_is_not_read(here):
+    """Keras's CSVLogger reads the first bytes of the file, to know whether it has a header."""
+
+    def log():
+        logger = keras.callbacks.CSVLogger("log.csv", append=True)
+        logger.set_model(keras.Sequential())
+        logger.on_train_begin()
+        logger.on_epoch_end(0, {"loss": 1.0})
+        logger.on_train_end()
+
+    first = trial(0, log)
+    assert {each.level for each in in_a_run(trial(1, log), [first])} <= {"note"}
+
+    [warning] = in_a_run(trial(1, lambda: Path("log.csv").read_text()), [first])
+    assert warning.level == "warning", "the control: another reader may depend on it"
+
+
+def test_a_wrong_call_gets_the_functions_own_error_and_a_fault_of_the_recorder_is_not_hidden(
+    here, monkeypatch
+):
+    RECORDER.begin([])
+    with pytest.raises(TypeError, match=r"^stat\(\) missing required argument 'path'"):
+        os.stat()
+
+    def faulty(*_):
+        raise TypeError("a fault of ours")
+
+    monkeypatch.setattr(RECORDER, "used", faulty)
+    with pytest.raises(TypeError, match="a fault of ours"):
+        here.stat()
 
 
 def test_files_of_before_are_inputs_and_their_change_is_noted_once_it_is_one(here):
@@ -190,7 +221,7 @@ def met(write, value):
     RECORDER.__init__()
     RECORDER.begin([])
     write(1.0)
-    RECORDER.stop()
+    RECORDER.active = False
     write(value)
     RECORDER.active = True
     Path("start").read_bytes()
@@ -223,27 +254,6 @@ def test_a_trial_whose_file_changed_is_named_once_its_writer_has_reported(here):
     assert "which trial 1 wrote (`top` study.py:7)" in error.message
     again = TrialUses("trial 0", (FileUse(path, wrote=True),))
     assert list(in_a_run(writer, [reader, again])) == [], "its next attempt ran alone"
-
-
-def test_a_file_that_changes_while_it_is_read_is_found(here):
-    RECORDER.begin([])
-    _with_hdf5(1.0)
-    with h5py.File("start", locking=False):
-        content = Path("start").read_bytes()
-        RECORDER.stop()
-        Path("start").write_bytes(content)
-        RECORDER.active = True
-    assert RECORDER.uses()[0].changed
-
-
-def test_a_file_that_another_process_holds_is_found(here):
-    RECORDER.begin([])
-    _with_hdf5(1.0)
-    with Path("start").open("rb") as held:
-        fcntl.flock(held, fcntl.LOCK_EX)
-        with pytest.raises(BlockingIOError):
-            h5py.File("start")
-    assert RECORDER.uses()[0].changed
 
 
 def test_what_the_trial_itself_changes_is_its_own(here):

@@ -49,7 +49,7 @@ def serve_trial(
         RECORDER.begin([*own, *(each for each in assignment.checkpoints if "://" not in each)])
         order = assignment.order
         if isinstance(order, Evaluation | ExportOrder):
-            RECORDER.stop()
+            RECORDER.active = False
         if assignment.source is not None:
             link.send(Preparing("importing the study"))
         definition = load()
