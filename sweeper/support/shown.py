@@ -38,7 +38,7 @@ _SECRET = re.compile(
     r"(?i)\b(\w*(?:password|passwd|passphrase|pwd|secret|token|credential|api_?key|access_?key)\w*"
     r"\s*=\s*)('[^']*'|\"[^\"]*\"|[^\s&;,'\")]+)"
 )
-_URL_IN_TEXT = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/[^\s'\"<>`]*")
+_URL_IN_TEXT = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/[^\s'\"<>`]*[^\s'\"<>`).,;:]")
 
 
 def shown_url(url: object) -> str:

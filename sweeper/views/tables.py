@@ -260,11 +260,11 @@ def lengths_lines(status: StudyStatus) -> list[RenderableType]:
 
 
 def studies_table(statuses: Sequence[StudyStatus]) -> RenderableType:
-    """Return a row for each study: progress, running and failed trials, best value."""
+    """Return a row for each study: progress, counts by state, best value; rare states only where there are some."""
     if not statuses:
         return Text("no studies yet; start one with: sweeper run FILE")
-    paused = any(status.paused for status in statuses)
-    states = ["running", "interrupted", *["paused"] * paused, "failed", "waiting"]
+    rare = [s for s in ("interrupted", "paused") if any(getattr(each, s) for each in statuses)]
+    states = ["running", *rare, "failed", "waiting"]
     rows = [
         [
             status.study,

@@ -9,6 +9,7 @@ from sweeper.cli.main import main
 from sweeper.db.database import Database
 from sweeper.errors import DatabaseUnavailableError, UsageError
 from sweeper.spec.settings import load_settings
+from sweeper.support.shown import shown_text
 
 WITH_SECRETS = [
     "postgresql+psycopg://me:SECRET@host:5432/db",
@@ -130,3 +131,9 @@ def test_no_command_shows_a_secret_whatever_it_is_given(words, url, tmp_path, mo
     said = "".join(capfd.readouterr())
     assert "SECRET" not in said.replace("\n", "").replace("│", "").replace(" ", "")
     assert said
+
+
+@pytest.mark.parametrize("text", ["no answer (tcp://host:8786).", "at tcp://host:8786, again"])
+def test_a_sentence_about_a_url_keeps_its_port(text):
+    assert shown_text(text) == text
+    assert shown_text("no login (s3://key:SECRET).") == "no login (s3://key:***)."
