@@ -325,20 +325,15 @@ def checkpoint_name(path: Location) -> CheckpointName:
     return name
 
 
-def manifest_of(path: Location, file: BinaryIO) -> tuple[Manifest, int]:
-    """Read and verify the manifest of the checkpoint at ``path``; return it with its size in bytes."""
-    text = file.read()
-    return Manifest.parse(text, path / MANIFEST_FILE), len(text)
-
-
 def read_verified(path: Location, files: Mapping[str, BinaryIO]) -> LoadedCheckpoint:
     """Read and verify the checkpoint at ``path`` from its three files, opened without a buffer."""
     name = checkpoint_name(path)
-    manifest, size = manifest_of(path, files[MANIFEST_FILE])
+    text = files[MANIFEST_FILE].read()
+    manifest = Manifest.parse(text, path / MANIFEST_FILE)
     if manifest.step != name.step:
         msg = f"{path / MANIFEST_FILE} has step {manifest.step}, expected {name.step}"
         raise CorruptCheckpointError(msg)
-    kept = manifest.kept(path, size=size)
+    kept = manifest.kept(path, size=len(text))
     return LoadedCheckpoint(
         **{each.name: getattr(kept, each.name) for each in fields(kept)},
         state=_read_state(path / STATE_FILE, files[STATE_FILE], manifest),
