@@ -127,7 +127,10 @@ class TensorFile:
     ) -> None:
         arrays = {name: as_array(name, value) for name, value in tensors.items()}
         for name, others in repeated.items():
-            if name in arrays and len({entry_of("", arrays[each]) for each in (name, *others)}) == 1:
+            if (
+                name in arrays
+                and len({entry_of("", arrays[each]) for each in (name, *others)}) == 1
+            ):
                 arrays = {each: array for each, array in arrays.items() if each not in others}
         self._arrays = dict(sorted(arrays.items(), key=lambda item: -item[1].itemsize))
         self._header = _render_header(self._arrays)
