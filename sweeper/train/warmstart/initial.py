@@ -561,7 +561,7 @@ def _children(each: Any) -> Iterator[tuple[list[str], Any]]:
     """Yield an object's children, each with its possible names in a checkpoint."""
     if isinstance(each, Mapping | list | tuple):
         items = each.items() if isinstance(each, Mapping) else enumerate(each)
-        yield from (([str(key)], value) for key, value in items if _has_children(value))
+        yield from (([str(key)], value) for key, value in items)
         return
     if isinstance(each, keras.Sequential | Functional):
         yield from _layers_by_position(each)
@@ -586,14 +586,6 @@ def _layers_by_position(model: Any) -> Iterator[tuple[list[str], Any]]:
     for index, layer in enumerate(model.layers):
         by_weight = [f"layer_with_weights-{next(weighted)}"] if layer.weights else []
         yield [*by_weight, f"layer-{index}"], layer
-
-
-def _has_children(value: Any) -> bool:
-    return (
-        isinstance(value, keras.layers.Layer | list | tuple | Mapping)
-        or is_variable(value)
-        or hasattr(value, "_trackable_children")
-    )
 
 
 def _root_of(
