@@ -16,6 +16,7 @@ import tensorflow as tf
 import xxhash
 
 from sweeper.errors import DataError
+from sweeper.inspection.sorts import class_name
 from sweeper.train.data import Data, DataSource, SourceOptions
 from sweeper.train.sources.arrays import (
     ArraySource,
@@ -47,7 +48,7 @@ def open_sources(
         if not is_arrays(train):
             msg = (
                 f"Data(validation_split={data.validation_split!r}) needs arrays, and "
-                f"Data(train=…) is a {_class_of(train)}; give Data(validation=…) instead"
+                f"Data(train=…) is a {class_name(type(train))}; give Data(validation=…) instead"
             )
             raise DataError(msg)
         train, validation = split_arrays(train, data.validation_split)
@@ -132,7 +133,7 @@ def _open(
         return GrainSource(given, options)
     if hasattr(given, "__next__"):
         msg = (
-            f"Data({options.name}=…) is a {_class_of(given)}, whose position cannot be saved and which is "
+            f"Data({options.name}=…) is a {class_name(type(given))}, whose position cannot be saved and which is "
             f"exhausted after one epoch; pass the function that makes it, Data({options.name}=lambda "
             "epoch: …)"
         )
@@ -141,7 +142,7 @@ def _open(
         return ArraySource(given, options, batch_size=batch_size)
     if callable(given):
         return EpochFunctionSource(given, options)
-    msg = f"Data({options.name}=…) is a {_class_of(given)}; expected {KINDS}"
+    msg = f"Data({options.name}=…) is a {class_name(type(given))}; expected {KINDS}"
     raise DataError(msg)
 
 
@@ -163,10 +164,6 @@ def _check_shared(
         msg = f"{found}, and a resumed trial could not split them as before; {advice}"
         raise DataError(msg)
     notice(f"{found}, and the validation measures samples that were trained on; {advice}")
-
-
-def _class_of(value: object) -> str:
-    return f"{type(value).__module__}.{type(value).__qualname__}"
 
 
 _BLOCK = 1 << 22

@@ -43,7 +43,6 @@ SEEDED = frozenset({"_RandomDataset", "_ShuffleDataset"})
 """Datasets that may draw a new seed for every iterator."""
 
 _INTERLEAVES = frozenset({"_InterleaveDataset", "_ParallelInterleaveDataset"})
-_AUTOTUNE = -1
 _RESHUFFLES = ("reshuffle_each_iteration", "rerandomize_each_iteration")
 _IGNORE_STATE = 1
 
@@ -133,7 +132,6 @@ def _writes(op: Any) -> bool:
 _HARMLESS = frozenset(
     {"Assert", "If", "LookupTableFind", "LookupTableFindV2", "StatefulPartitionedCall", "While"}
 )
-_INFINITE = -1
 
 _initial_states: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
 """The state of the seeds of each node when it was first read."""
@@ -213,7 +211,7 @@ class TfDataSource(DataSource):
             raise UncapturableError(msg)
         self._notice_reading(stateful, limited=limited)
         interleaves = (node for node in parts if type(node).__name__ in _INTERLEAVES)
-        sized = any(int(node._cycle_length) == _AUTOTUNE for node in interleaves)
+        sized = any(int(node._cycle_length) == tf.data.AUTOTUNE for node in interleaves)
         self._processors = _processors() if sized else None
         if self._processors is not None:
             self.notice(
@@ -241,7 +239,7 @@ class TfDataSource(DataSource):
 
     @property
     def endless(self) -> bool:
-        return self._cardinality == _INFINITE
+        return bool(self._cardinality == tf.data.INFINITE_CARDINALITY)
 
     def spec(self) -> BatchSpec:
         """Return the form of the batches, as the dataset declares it."""
