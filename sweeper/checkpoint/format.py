@@ -28,7 +28,6 @@ import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cache
-from importlib import metadata
 from typing import Any, BinaryIO
 
 import xxhash
@@ -39,6 +38,7 @@ from sweeper.errors import CheckpointError, CorruptCheckpointError
 from sweeper.spec.checkpointing import KeptCheckpoint
 from sweeper.support.installation import VERSION
 from sweeper.support.paths import Location
+from sweeper.support.versions import version_of
 
 JSON = None | bool | int | float | str | Sequence["JSON"] | Mapping[str, "JSON"]
 """Values that a checkpoint's state may contain: these, lists of these, and dicts with string keys."""
@@ -193,13 +193,8 @@ class LoadedCheckpoint(KeptCheckpoint):
 @cache
 def library_versions() -> Mapping[str, str]:
     """Return the installed versions of Python and of the libraries on which checkpoints depend."""
-    versions = {"python": platform.python_version(), "sweeper": VERSION}
-    for package in ("keras", "tensorflow", "numpy"):
-        try:
-            versions[package] = metadata.version(package)
-        except metadata.PackageNotFoundError:
-            versions[package] = "not installed as a package"
-    return versions
+    libraries = {name: version_of(name) for name in ("keras", "tensorflow", "numpy")}
+    return {"python": platform.python_version(), "sweeper": VERSION, **libraries}
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,7 @@ step. Afterwards the random generators of the process are restored.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -51,7 +50,7 @@ class ModelBuilder:
 
     def build(self, loaded: LoadedCheckpoint) -> keras.Model:
         """Return a new model with the checkpoint's variables."""
-        with _generators_kept():
+        with RecordedState(process_generators()):
             self._trial = Trial(
                 number=self.number, seed=self.seeds.root, directory=self.directory, ask=self.ask
             )
@@ -68,7 +67,7 @@ class ModelBuilder:
 
     def batch(self) -> Any:
         """Return the inputs of one batch of the validation data, otherwise of the training data, after `build`."""
-        with _generators_kept():
+        with RecordedState(process_generators()):
             _, train, validation = self._opened()
             source = train if validation is None else validation
             batch = next(iter(source.open(0, 0)))
@@ -99,13 +98,3 @@ def _check_names(model: keras.Model, loaded: LoadedCheckpoint) -> None:
             "The study's code now makes its layers in another order; undo the change"
         )
         raise RestoreError(msg)
-
-
-@contextmanager
-def _generators_kept() -> Iterator[None]:
-    """Context manager that restores Python's, NumPy's, TensorFlow's and Keras's generators."""
-    before = RecordedState(process_generators())
-    try:
-        yield
-    finally:
-        before.restore()

@@ -41,7 +41,7 @@ class Environment:
     @classmethod
     def current(cls) -> Environment:
         """Return the versions of this environment, read without importing a library."""
-        keras, tensorflow = map(_version, LIBRARIES)
+        keras, tensorflow = map(version_of, LIBRARIES)
         return cls(platform.python_version(), keras, tensorflow)
 
     @property
@@ -102,7 +102,8 @@ def _file(environment: Environment) -> Path:
     return Path(cache) / "sweeper" / f"self-test-{name}.json"
 
 
-def _version(name: str) -> str:
+def version_of(name: str) -> str:
+    """Return the version of a distribution, or of another one that has the same library; empty if none is installed."""
     for each in (name, *_OTHER_NAMES.get(name, ())):
         try:
             return metadata.version(each)

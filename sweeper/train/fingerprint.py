@@ -9,11 +9,10 @@ from __future__ import annotations
 import os
 import platform
 from collections.abc import Mapping
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-_LIBRARIES = ("tensorflow", "keras", "numpy")
+from sweeper.checkpoint.format import library_versions
 
 _WORDS = {"string_hash": "hash() of strings has changed (PYTHONHASHSEED)"}
 """Texts for differences whose values are not shown."""
@@ -56,9 +55,8 @@ def take_fingerprint(*, jit_compile: bool) -> dict[str, Any]:
     from tensorflow.python.framework.config import is_op_determinism_enabled
 
     threading = tf.config.threading
-    versions = {library: metadata.version(library) for library in _LIBRARIES}
     return {
-        "versions": {"python": platform.python_version(), **versions},
+        "versions": {name: v for name, v in library_versions().items() if name != "sweeper"},
         "processor": _processor(),
         "devices": [_device(device) for device in tf.config.list_physical_devices()],
         "threads": [
