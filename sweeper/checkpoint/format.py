@@ -295,7 +295,7 @@ class Manifest:
                 TensorEntry(name, dtype, tuple(shape), digest)
                 for name, dtype, shape, digest in content["tensors"]
             ),
-            origin=None if "origin" not in content else Origin.from_json(content["origin"]),
+            origin=None if "origin" not in content else Origin(**content["origin"]),
         )
 
 

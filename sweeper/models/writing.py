@@ -33,8 +33,6 @@ from sweeper.train.state.variables import Reach, Variables, load_variables, refu
 from sweeper.train.warmstart.initial import unique_names
 from sweeper.train.warmstart.source import is_random_state
 
-_MOST_INT32 = (1 << 31) - 1
-
 
 @dataclass(frozen=True)
 class ExportJob:
@@ -150,7 +148,7 @@ def _write_checkpoints(model: keras.Model, job: ExportJob, path: Path) -> dict[s
         )
         raise ExportError(msg)
     steps = [each.step for each in job.training]
-    large = max(steps) > _MOST_INT32
+    large = max(steps) > tf.int32.max
     step = tf.Variable(0, dtype=tf.int64 if large else tf.int32)
     checkpoint = tf.train.Checkpoint(net=model, optimizer=optimizer, step=step)
     manager = tf.train.CheckpointManager(

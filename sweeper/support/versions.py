@@ -18,9 +18,6 @@ from pathlib import Path
 
 from sweeper.support.installation import VERSION
 
-LIBRARIES = ("keras", "tensorflow")
-"""Distributions whose versions decide whether a resumed training is exact."""
-
 TESTED = frozenset({("3.10", "2.19"), ("3.12", "2.20"), ("3.14", "2.21"), ("3.15", "2.21")})
 """Pairs of minor releases of Keras and TensorFlow that the test matrix covers."""
 
@@ -41,8 +38,7 @@ class Environment:
     @classmethod
     def current(cls) -> Environment:
         """Return the versions of this environment, read without importing a library."""
-        keras, tensorflow = map(version_of, LIBRARIES)
-        return cls(platform.python_version(), keras, tensorflow)
+        return cls(platform.python_version(), version_of("keras"), version_of("tensorflow"))
 
     @property
     def tested(self) -> bool:
