@@ -193,8 +193,13 @@ class LoadedCheckpoint(KeptCheckpoint):
 @cache
 def library_versions() -> Mapping[str, str]:
     """Return the installed versions of Python and of the libraries on which checkpoints depend."""
-    libraries = {name: version_of(name) for name in ("keras", "tensorflow", "numpy")}
-    return {"python": platform.python_version(), "sweeper": VERSION, **libraries}
+    return {
+        "python": platform.python_version(),
+        "sweeper": VERSION,
+        "keras": version_of("keras"),
+        "tensorflow": version_of("tensorflow"),
+        "numpy": version_of("numpy"),
+    }
 
 
 @dataclass(frozen=True, slots=True)

@@ -156,7 +156,8 @@ def read_marker(directory: Path) -> Origin | None:
     """Return the marker of ``directory``, or None; see `check_owner` for errors."""
     path = directory / MARKER_FILE
     try:
-        return Origin(**{**json.loads(path.read_bytes()), "trial": 0})
+        content = json.loads(path.read_bytes())
+        return Origin(**{**content, "trial": 0})
     except FileNotFoundError:
         return None
     except (ValueError, TypeError, RecursionError) as error:

@@ -38,7 +38,11 @@ class Environment:
     @classmethod
     def current(cls) -> Environment:
         """Return the versions of this environment, read without importing a library."""
-        return cls(platform.python_version(), version_of("keras"), version_of("tensorflow"))
+        return cls(
+            python=platform.python_version(),
+            keras=version_of("keras"),
+            tensorflow=version_of("tensorflow"),
+        )
 
     @property
     def tested(self) -> bool:

@@ -55,8 +55,11 @@ def take_fingerprint(*, jit_compile: bool) -> dict[str, Any]:
     from tensorflow.python.framework.config import is_op_determinism_enabled
 
     threading = tf.config.threading
+    versions = dict(library_versions())
+    # A checkpoint has it; no bits depend on it.
+    del versions["sweeper"]
     return {
-        "versions": {name: v for name, v in library_versions().items() if name != "sweeper"},
+        "versions": versions,
         "processor": _processor(),
         "devices": [_device(device) for device in tf.config.list_physical_devices()],
         "threads": [

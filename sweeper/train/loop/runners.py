@@ -201,8 +201,11 @@ class IndexRunner(Runner):
     def run(self, epoch: int, begin: int, end: int) -> tuple[int, Logs]:
         end = self.reader.within(end)
         logs: Logs = {}
-        before = epoch * ((self.reader.limit or 0) if self.reader.continues else self.source.steps)
-        at, last = before + begin, before + end
+        length = self.source.steps
+        if self.reader.continues:
+            length = self.reader.limit or 0
+        at = epoch * length + begin
+        last = epoch * length + end
         while at < last:
             pass_, step = divmod(at, self.source.steps)
             stop = min(self.source.steps, step + last - at)
@@ -346,7 +349,8 @@ def adapted_block(steps: int, ran: int, logs: Logs, started: float) -> int:
     for value in logs.values():
         np.asarray(value)
     seconds = max(time.monotonic() - started, 1e-6)
-    return max(1, min(round(_BLOCK_SECONDS * ran / seconds), steps * 16, 1 << 20))
+    wanted = round(_BLOCK_SECONDS * ran / seconds)
+    return max(1, min(wanted, steps * 16, 1 << 20))
 
 
 def callback_step(model: keras.Model, step: int) -> int:

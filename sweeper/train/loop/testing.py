@@ -39,7 +39,8 @@ class CheckpointTests:
         notice: Callable[[str], None],
     ) -> None:
         model, step = plan.model, plan.step
-        self._plan, self._model = plan, model
+        self._plan = plan
+        self._model = model
         self._notice = notice
         self._reported = Reported((), 1, notice)
         self._hidden = HiddenState(sequence)
