@@ -33,6 +33,10 @@ from sweeper.checkpoint.store import CheckpointStore
 from sweeper.checkpoint.writer import BackgroundWriter
 from sweeper.run.trial.devices import configure_tensorflow
 from sweeper.spec.checkpointing import Keep
+from sweeper.train.data import SourceOptions
+from sweeper.train.loop.runners import make_runner
+from sweeper.train.randomness.hidden_state import HiddenState
+from sweeper.train.sources.arrays import ArraySource
 from sweeper.train.state.state import HistoryRecord, Position, TrainingState, default_components
 from sweeper.train.userstate import Roots
 
@@ -70,8 +74,18 @@ class Training:
             self.step()
         history = keras.callbacks.History()
         history.on_train_begin()
-        record = HistoryRecord(history)
-        self.state = TrainingState(default_components(Roots(self.model, []), record))
+        samples = np.zeros((batch, WIDTH), "float32")
+        source = ArraySource((samples, samples), SourceOptions("train", print), batch_size=batch)
+        components = default_components(
+            Roots(self.model, []),
+            HistoryRecord(history),
+            make_runner(self.model, source, self.model.train_step, None),
+            None,
+            notice=print,
+            hidden=HiddenState(np.random.SeedSequence(0)),
+        )
+        self.state = TrainingState(components)
+        self.state.begin()
         self.taken = 0
 
     def steps(self, count: int = 3) -> float:

@@ -28,7 +28,6 @@ import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cache
-from importlib import metadata
 from typing import Any, BinaryIO
 
 import xxhash
@@ -39,6 +38,7 @@ from sweeper.errors import CheckpointError, CorruptCheckpointError
 from sweeper.spec.checkpointing import KeptCheckpoint
 from sweeper.support.installation import VERSION
 from sweeper.support.paths import Location
+from sweeper.support.versions import version_of
 
 JSON = None | bool | int | float | str | Sequence["JSON"] | Mapping[str, "JSON"]
 """Values that a checkpoint's state may contain: these, lists of these, and dicts with string keys."""
@@ -193,13 +193,13 @@ class LoadedCheckpoint(KeptCheckpoint):
 @cache
 def library_versions() -> Mapping[str, str]:
     """Return the installed versions of Python and of the libraries on which checkpoints depend."""
-    versions = {"python": platform.python_version(), "sweeper": VERSION}
-    for package in ("keras", "tensorflow", "numpy"):
-        try:
-            versions[package] = metadata.version(package)
-        except metadata.PackageNotFoundError:
-            versions[package] = "not installed as a package"
-    return versions
+    return {
+        "python": platform.python_version(),
+        "sweeper": VERSION,
+        "keras": version_of("keras"),
+        "tensorflow": version_of("tensorflow"),
+        "numpy": version_of("numpy"),
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -300,7 +300,7 @@ class Manifest:
                 TensorEntry(name, dtype, tuple(shape), digest)
                 for name, dtype, shape, digest in content["tensors"]
             ),
-            origin=None if "origin" not in content else Origin.from_json(content["origin"]),
+            origin=None if "origin" not in content else Origin(**content["origin"]),
         )
 
 
@@ -325,20 +325,15 @@ def checkpoint_name(path: Location) -> CheckpointName:
     return name
 
 
-def manifest_of(path: Location, file: BinaryIO) -> tuple[Manifest, int]:
-    """Read and verify the manifest of the checkpoint at ``path``; return it with its size in bytes."""
-    text = file.read()
-    return Manifest.parse(text, path / MANIFEST_FILE), len(text)
-
-
 def read_verified(path: Location, files: Mapping[str, BinaryIO]) -> LoadedCheckpoint:
     """Read and verify the checkpoint at ``path`` from its three files, opened without a buffer."""
     name = checkpoint_name(path)
-    manifest, size = manifest_of(path, files[MANIFEST_FILE])
+    text = files[MANIFEST_FILE].read()
+    manifest = Manifest.parse(text, path / MANIFEST_FILE)
     if manifest.step != name.step:
         msg = f"{path / MANIFEST_FILE} has step {manifest.step}, expected {name.step}"
         raise CorruptCheckpointError(msg)
-    kept = manifest.kept(path, size=size)
+    kept = manifest.kept(path, size=len(text))
     return LoadedCheckpoint(
         **{each.name: getattr(kept, each.name) for each in fields(kept)},
         state=_read_state(path / STATE_FILE, files[STATE_FILE], manifest),

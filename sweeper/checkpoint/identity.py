@@ -109,11 +109,6 @@ class Origin:
         names = ("study", "identity", "trial", "seed", "definition", "parameters", "directory")
         return json_fields(self, *names)
 
-    @classmethod
-    def from_json(cls, content: Any) -> Origin:
-        """Return the origin from the form that `to_json` returns; errors are those of Python's types."""
-        return cls(**content)
-
     def differences(self, found: Origin) -> list[str]:
         """Return the reasons not to resume from a checkpoint of ``found``, one phrase each.
 
@@ -161,7 +156,8 @@ def read_marker(directory: Path) -> Origin | None:
     """Return the marker of ``directory``, or None; see `check_owner` for errors."""
     path = directory / MARKER_FILE
     try:
-        return Origin.from_json({**json.loads(path.read_bytes()), "trial": 0})
+        content = json.loads(path.read_bytes())
+        return Origin(**{**content, "trial": 0})
     except FileNotFoundError:
         return None
     except (ValueError, TypeError, RecursionError) as error:

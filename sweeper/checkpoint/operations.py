@@ -33,19 +33,7 @@ class FileOperations:
         os.close(descriptor)
 
     def fsync_directory(self, path: Path) -> None:
-        """Make the directory's entries durable.
-
-        Some network file systems do not support fsync of directories, with EINVAL; their entries are
-        durable when the server answers.
-        """
-        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(descriptor)
-        except OSError as error:
-            if error.errno not in (errno.EINVAL, errno.ENOTSUP):
-                raise
-        finally:
-            os.close(descriptor)
+        fsync_path(path)
 
     def rename(self, source: Path, target: Path) -> None:
         source.rename(target)
@@ -60,6 +48,22 @@ class FileOperations:
     def free_bytes(self, path: Path) -> int:
         existing = next(p for p in (path, *path.parents) if p.exists())
         return shutil.disk_usage(existing).free
+
+
+def fsync_path(path: Path) -> None:
+    """Make a file, or the entries of a directory, durable.
+
+    Some network file systems do not support fsync of directories, with EINVAL; their entries are
+    durable when the server answers.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):
+            raise
+    finally:
+        os.close(descriptor)
 
 
 NO_LINKS = (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOTSUP, errno.EACCES, errno.ENOSYS)

@@ -26,7 +26,6 @@ from sweeper.checkpoint.format import (
     LoadedCheckpoint,
     Manifest,
     checkpoint_name,
-    manifest_of,
     read_verified,
 )
 from sweeper.checkpoint.identity import CheckpointName, Origin
@@ -160,8 +159,7 @@ def read_kept(
 
 def read_manifest(path: Location) -> Manifest:
     """Return the manifest of the checkpoint at ``path``; see `load_checkpoint` for errors."""
-    with _opened(path, MANIFEST_FILE) as files:
-        return manifest_of(path, files[MANIFEST_FILE])[0]
+    return Manifest.parse(read_file(path, MANIFEST_FILE), path / MANIFEST_FILE)
 
 
 def read_file(path: Location, name: str) -> bytes:

@@ -15,7 +15,6 @@ import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from importlib import import_module
 from typing import Any, BinaryIO, Protocol, runtime_checkable
 
 import numpy as np
@@ -48,7 +47,6 @@ _SAFETENSORS_NAMES = {
 }
 _SURROGATE = re.compile(r"[\ud800-\udfff]")
 _NO_REPEATS: Mapping[str, tuple[str, ...]] = {}
-_OF_ML_DTYPES = ("bfloat16", "float8_e4m3fn", "float8_e5m2")
 
 
 @runtime_checkable
@@ -104,16 +102,15 @@ def as_array(name: str, value: ArrayLike) -> Array:
     return array
 
 
-def _content(array: Array) -> tuple[object, ...]:
-    return array.shape, array.dtype, hash_tensor(array)
-
-
-def hash_tensor(array: Array) -> str:
-    """Return the XXH3-128 (hex) of the array's bytes in C order."""
+def entry_of(
+    name: str, array: Array, write: Callable[[memoryview], object] = lambda _: None
+) -> TensorEntry:
+    """Return the entry of a tensor, and pass its bytes in C order to ``write``, in chunks."""
     digest = xxhash.xxh3_128()
     for chunk in _chunks(array):
         digest.update(chunk)
-    return digest.hexdigest()
+        write(chunk)
+    return TensorEntry(name, array.dtype.name, array.shape, digest.hexdigest())
 
 
 class TensorFile:
@@ -130,7 +127,10 @@ class TensorFile:
     ) -> None:
         arrays = {name: as_array(name, value) for name, value in tensors.items()}
         for name, others in repeated.items():
-            if name in arrays and len({_content(arrays[each]) for each in (name, *others)}) == 1:
+            if (
+                name in arrays
+                and len({entry_of("", arrays[each]) for each in (name, *others)}) == 1
+            ):
                 arrays = {each: array for each, array in arrays.items() if each not in others}
         self._arrays = dict(sorted(arrays.items(), key=lambda item: -item[1].itemsize))
         self._header = _render_header(self._arrays)
@@ -145,7 +145,8 @@ class TensorFile:
         entries = []
         while self._arrays:
             name = next(iter(self._arrays))
-            entries.append(_write_tensor(name, self._arrays.pop(name), write))
+            # Only the call references the tensor's memory, which is freed when it returns.
+            entries.append(entry_of(name, self._arrays.pop(name), write))
         return tuple(entries)
 
 
@@ -177,15 +178,6 @@ def read_tensors(
             raise ValueError(msg)
         tensors[entry.name] = array
     return tensors
-
-
-def _write_tensor(name: str, array: Array, write: Callable[[memoryview], object]) -> TensorEntry:
-    """Write one tensor; only this frame references its memory, which is freed when it returns."""
-    digest = xxhash.xxh3_128()
-    for chunk in _chunks(array):
-        digest.update(chunk)
-        write(chunk)
-    return TensorEntry(name, array.dtype.name, array.shape, digest.hexdigest())
 
 
 def _chunks(array: Array) -> Iterator[memoryview]:
@@ -229,9 +221,8 @@ def _read_exactly(
 
 def named_dtype(name: str) -> np.dtype[Any]:
     """Return the dtype of a name in a `TensorEntry`; an unknown one is a `ValueError`."""
-    if name in _OF_ML_DTYPES:
-        beyond: np.dtype[Any] = np.dtype(getattr(import_module("ml_dtypes"), name))
-        return beyond
+    import ml_dtypes  # noqa: F401 - it gives NumPy the names of its dtypes
+
     if name not in _SAFETENSORS_NAMES:
         msg = f"the manifest names the unknown dtype {name!r}"
         raise ValueError(msg)

@@ -101,7 +101,8 @@ class BackgroundWriter:
 
     def flush(self) -> None:
         """Wait for the write in flight, and announce it; see `poll`."""
-        self._wait()
+        if self._thread is not None:
+            self._thread.join()
         self.poll()
 
     def close(self) -> None:
@@ -125,10 +126,6 @@ class BackgroundWriter:
             self.close()
         except CheckpointError as failure:
             error.add_note(f"and the checkpoint in flight failed: {failure}")
-
-    def _wait(self) -> None:
-        if self._thread is not None:
-            self._thread.join()
 
     def _run(self) -> None:
         try:

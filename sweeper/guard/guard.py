@@ -171,7 +171,6 @@ class Guard:
         self.warn = warn
         self._process = process
         self._factories = [factory for factory in factories if factory is not None]
-        self._line: AgeBoundary | None = None
 
     def __enter__(self) -> Self:
         self._line = AgeBoundary()
@@ -179,16 +178,12 @@ class Guard:
 
     def __exit__(self, *error: object) -> None:
         """Release older objects, except in a process that ends with its trial."""
-        line, self._line = self._line, None
-        if self._process != "trial" and line is not None:
-            line.release()
+        if self._process != "trial":
+            self._line.release()
 
     def check(self, what: What, built: Any, factory: Callable[..., Any] | None = None) -> None:
         """Refuse what a factory built, or objects that were tracked, if a part of it is older than the trial."""
         line = self._line
-        if line is None:
-            msg = "Guard.check is called inside `with guard:`"
-            raise RuntimeError(msg)
         call = "a factory" if factory is None else name_of(factory)
         visits, cut = visits_from(_roots(what, built), trained=built if what == "model" else None)
         if cut:

@@ -15,7 +15,7 @@ from sweeper.inspection.sources import all_codes
 
 def parts_of(value: Any, where: str, *, of_users_class: bool) -> Iterator[tuple[str, object]]:
     """Yield the functions that run when ``value``, at ``where``, is called, and what it holds, with their names."""
-    own = attributes(value)
+    own = own_dict(value) or {}
     if isinstance(value, types.MethodType):
         yield where, value.__func__
         yield f"the object that {where} is bound to", value.__self__
@@ -52,12 +52,6 @@ def named_defaults(function: types.FunctionType) -> dict[str, Any]:
     arguments = code.co_varnames[: code.co_argcount]
     named = zip(arguments[len(arguments) - len(defaults) :], defaults, strict=False)
     return {**dict(named), **(function.__kwdefaults__ or {})}
-
-
-def attributes(value: object) -> dict[str, Any]:
-    """Return an object's own attributes, without running its code."""
-    found = own_dict(value)
-    return {} if found is None or type(found) is not dict else found
 
 
 def functions_of(member: object) -> Iterator[types.FunctionType]:

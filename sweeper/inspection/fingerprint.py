@@ -27,7 +27,6 @@ from pathlib import Path
 from typing import Any
 
 from sweeper.inspection.code import (
-    attributes,
     closure_of,
     functions_of,
     globals_of,
@@ -36,6 +35,7 @@ from sweeper.inspection.code import (
     parts_of,
 )
 from sweeper.inspection.constants import ValueTexts, names_compared_by_value
+from sweeper.inspection.sorts import own_dict
 from sweeper.inspection.sources import (
     Source,
     all_codes,
@@ -374,7 +374,7 @@ def file_of_module(name: str) -> str | None:
 
 def _defines_itself(value: object) -> bool:
     """Return whether ``value`` is a function or class, whose own code defines it."""
-    return isinstance(value, types.FunctionType | type) or "__wrapped__" in attributes(value)
+    return isinstance(value, types.FunctionType | type) or "__wrapped__" in (own_dict(value) or {})
 
 
 def _is_of_this_package(value: object) -> bool:

@@ -8,8 +8,7 @@ step. Afterwards the random generators of the process are restored.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,22 +16,18 @@ from typing import Any
 import keras
 
 from sweeper.checkpoint.format import LoadedCheckpoint
-from sweeper.checkpoint.tensors import as_array, hash_tensor
 from sweeper.definition.definition import StudyDefinition
 from sweeper.definition.trial import Trial
-from sweeper.errors import DataError, RestoreError
+from sweeper.errors import RestoreError
 from sweeper.guard.factories import build, build_step
 from sweeper.guard.guard import Guard
 from sweeper.spec.space import CategoricalChoice, Distribution
-from sweeper.train.codec import as_one
 from sweeper.train.data import Data, DataSource
 from sweeper.train.loop.runners import create_variables_of_training
-from sweeper.train.randomness.fresh_entropy import FreshEntropy
 from sweeper.train.randomness.generators import RecordedState, process_generators
-from sweeper.train.randomness.seeds import TrialSeeds, seed_everything
+from sweeper.train.randomness.seeds import TrialSeeds
 from sweeper.train.sources.opening import open_sources
 from sweeper.train.state.variables import load_variables
-from sweeper.train.step import TrainingStep
 
 Ask = Callable[[str, Distribution], CategoricalChoice]
 
@@ -52,57 +47,43 @@ class ModelBuilder:
     notice: Callable[[str], None]
     _data: tuple[Data, DataSource, DataSource | None] | None = field(default=None, init=False)
     _trial: Trial = field(init=False)
-    _step: TrainingStep | None = field(default=None, init=False)
 
     def build(self, loaded: LoadedCheckpoint) -> keras.Model:
-        """Return a new model with the checkpoint's variables, each verified by its digest."""
-        with _generators_kept():
+        """Return a new model with the checkpoint's variables."""
+        with RecordedState(process_generators()):
             self._trial = Trial(
                 number=self.number, seed=self.seeds.root, directory=self.directory, ask=self.ask
             )
-            model = self._model(self._trial)
+            made_by = self.definition
+            with self._guard() as guard:
+                model: keras.Model = build("model", made_by.model, self._trial, self.seeds, guard)
+                step = build_step(made_by.step, model, self._trial, self.seeds, guard)
             if len(model.variables) < len(loaded.state["model"]):
-                self._build_by_batch(model)
+                data, train, _ = self._opened()
+                create_variables_of_training(model, step, data, train)
                 _check_names(model, loaded)
         load_variables(model, loaded)
-        check_loaded(model, loaded)
         return model
 
     def batch(self) -> Any:
         """Return the inputs of one batch of the validation data, otherwise of the training data, after `build`."""
-        with _generators_kept():
+        with RecordedState(process_generators()):
             _, train, validation = self._opened()
             source = train if validation is None else validation
             batch = next(iter(source.open(0, 0)))
         return keras.utils.unpack_x_y_sample_weight(batch)[0]
 
-    def _model(self, trial: Trial) -> keras.Model:
-        factory, of_step = self.definition.model, self.definition.step
-        factories = (factory,) if of_step is None else (factory, of_step)
-        with Guard(warn=self.notice, process="user", factories=factories) as guard:
-            model: keras.Model = build("model", factory, trial, self.seeds, guard)
-            self._step = build_step(of_step, model, trial, self.seeds, guard)
-        return model
+    def _guard(self) -> Guard:
+        return Guard(warn=self.notice, process="user", factories=self.definition.makers())
 
     def _opened(self) -> tuple[Data, DataSource, DataSource | None]:
         if self._data is None:
-            seed_everything(self.seeds.child("data"))
-            with FreshEntropy(self.seeds.sequence("data"), "data"):
+            with self._guard() as guard:
                 # The model factory's trial, which that factory may have changed.
-                data = self.definition.data(self._trial)
-            if not isinstance(data, Data):
-                msg = f"the data factory returned a {type(data).__name__}; expected sweeper.Data"
-                raise DataError(msg)
+                data: Data = build("data", self.definition.data, self._trial, self.seeds, guard)
             sources = open_sources(data, self.seeds.sequence("order"), self.notice)
             self._data = (data, *sources)
         return self._data
-
-    def _build_by_batch(self, model: keras.Model) -> None:
-        data, train, _ = self._opened()
-        if not model.compiled:
-            model(keras.utils.unpack_x_y_sample_weight(next(iter(train.open(0, 0))))[0])
-            return
-        create_variables_of_training(model, self._step, data, train)
 
 
 def _check_names(model: keras.Model, loaded: LoadedCheckpoint) -> None:
@@ -117,27 +98,3 @@ def _check_names(model: keras.Model, loaded: LoadedCheckpoint) -> None:
             "The study's code now makes its layers in another order; undo the change"
         )
         raise RestoreError(msg)
-
-
-def check_loaded(model: keras.Model, loaded: LoadedCheckpoint) -> None:
-    """Raise RestoreError for a variable that differs from the checkpoint's."""
-    for index, variable in enumerate(model.variables):
-        key = f"model/{index:05d}"
-        wanted = as_array(key, as_one(variable, key, loaded.tensors))
-        if hash_tensor(as_array(key, variable.value)) != hash_tensor(wanted):
-            msg = (
-                f"variable {index} ({variable.path}) has another digest after assignment than in "
-                f"{loaded.path}: either the model contains it twice, or the assignment changes "
-                "its value"
-            )
-            raise RestoreError(msg)
-
-
-@contextmanager
-def _generators_kept() -> Iterator[None]:
-    """Context manager that restores Python's, NumPy's, TensorFlow's and Keras's generators."""
-    before = RecordedState(process_generators())
-    try:
-        yield
-    finally:
-        before.restore()

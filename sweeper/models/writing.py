@@ -11,7 +11,6 @@ model with lookup tables or other resources cannot be frozen.
 from __future__ import annotations
 
 import json
-import os
 import re
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,14 +24,14 @@ import tensorflow as tf
 from tensorflow.python.framework.convert_to_constants import convert_variables_to_constants_v2
 
 from sweeper.checkpoint.format import LoadedCheckpoint, library_versions
+from sweeper.checkpoint.operations import fsync_path
 from sweeper.checkpoint.tensors import TensorFile
 from sweeper.errors import ExportError
 from sweeper.models.exported import check_target, description_path
 from sweeper.models.rebuilding import ModelBuilder
 from sweeper.train.state.variables import Reach, Variables, load_variables, refuse_misfits
+from sweeper.train.warmstart.initial import unique_names
 from sweeper.train.warmstart.source import is_random_state
-
-_MOST_INT32 = (1 << 31) - 1
 
 
 @dataclass(frozen=True)
@@ -72,12 +71,12 @@ def export_model(builder: ModelBuilder, job: ExportJob) -> dict[str, Any]:
         text = json.dumps(card, indent=2, ensure_ascii=False) + "\n"
         description.write_text(text, encoding="utf-8")
         for path in (written, *written.rglob("*"), description):
-            _fsync(path)
+            fsync_path(path)
         if job.path.is_dir() and not job.path.is_symlink():
             job.path.rename(directory / "replaced")
         written.replace(job.path)
         description.replace(description_path(job.path))
-        _fsync(job.path.parent)
+        fsync_path(job.path.parent)
     return card
 
 
@@ -128,12 +127,8 @@ def _own_classes(config: Any) -> Iterator[str]:
 
 def _write_safetensors(loaded: LoadedCheckpoint, path: Path) -> dict[str, Any]:
     """Write the variables by their paths in the trial's process."""
-    names: dict[str, int] = {}
-    tensors = {}
-    for index, name in enumerate(loaded.state["model"]):
-        names[name] = names.get(name, 0) + 1
-        key = name if names[name] == 1 else f"{name}:{names[name]}"
-        tensors[key] = loaded.tensors[f"model/{index:05d}"]
+    names = unique_names(loaded.state["model"], ":")
+    tensors = {name: loaded.tensors[f"model/{index:05d}"] for index, name in enumerate(names)}
     with path.open("xb") as file:
         TensorFile(tensors).write(file.write)
     return {"variables": len(tensors)}
@@ -153,7 +148,7 @@ def _write_checkpoints(model: keras.Model, job: ExportJob, path: Path) -> dict[s
         )
         raise ExportError(msg)
     steps = [each.step for each in job.training]
-    large = max(steps) > _MOST_INT32
+    large = max(steps) > tf.int32.max
     step = tf.Variable(0, dtype=tf.int64 if large else tf.int32)
     checkpoint = tf.train.Checkpoint(net=model, optimizer=optimizer, step=step)
     manager = tf.train.CheckpointManager(
@@ -222,14 +217,6 @@ def _beside(path: Path) -> Iterator[Path]:
             "space, or name another path"
         )
         raise ExportError(msg) from error
-
-
-def _fsync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 _SIGNATURE = "serving_default"

@@ -45,15 +45,13 @@ def retrying(
         pause = min(2 * pause, longest_pause)
 
 
-Result = TypeVar("Result")
-
 _WAKES_EVERY = 0.2
 """Seconds."""
 
 
 def run_side_by_side(
-    work: Sequence[Callable[[], Result]], slots: int, stopping: threading.Event
-) -> tuple[Result, ...]:
+    work: Sequence[Callable[[], T]], slots: int, stopping: threading.Event
+) -> tuple[T, ...]:
     """Run all pieces of work in threads, at most ``slots`` at once, and return their results in order.
 
     When one raises or this thread is interrupted, ``stopping`` is set, which running work must check. Work that

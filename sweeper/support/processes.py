@@ -6,6 +6,7 @@ from the boot if possible, because wall-clock times change when the clock is set
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import signal
@@ -84,21 +85,14 @@ def _started(pid: int) -> float | None:
         # The command's name, in parentheses, may hold spaces and parentheses of its own.
         fields = stat.read_text(errors="replace").rpartition(")")[2].split()
     except (FileNotFoundError, ProcessLookupError):
-        _check_not_hidden(pid)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, 0)
+            msg = f"process {pid} exists, and /proc does not show it"
+            raise PermissionError(msg) from None
         return None
     if fields[0] in _DEAD_STATES:
         return None
     return int(fields[19]) / os.sysconf("SC_CLK_TCK")
-
-
-def _check_not_hidden(pid: int) -> None:
-    """Raise PermissionError if the process exists but /proc does not show it."""
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return
-    msg = f"process {pid} is hidden"
-    raise PermissionError(msg)
 
 
 def _started_elsewhere(pid: int) -> float | None:

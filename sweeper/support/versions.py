@@ -18,9 +18,6 @@ from pathlib import Path
 
 from sweeper.support.installation import VERSION
 
-LIBRARIES = ("keras", "tensorflow")
-"""Distributions whose versions decide whether a resumed training is exact."""
-
 TESTED = frozenset({("3.10", "2.19"), ("3.12", "2.20"), ("3.14", "2.21"), ("3.15", "2.21")})
 """Pairs of minor releases of Keras and TensorFlow that the test matrix covers."""
 
@@ -41,8 +38,11 @@ class Environment:
     @classmethod
     def current(cls) -> Environment:
         """Return the versions of this environment, read without importing a library."""
-        keras, tensorflow = map(_version, LIBRARIES)
-        return cls(platform.python_version(), keras, tensorflow)
+        return cls(
+            python=platform.python_version(),
+            keras=version_of("keras"),
+            tensorflow=version_of("tensorflow"),
+        )
 
     @property
     def tested(self) -> bool:
@@ -102,7 +102,8 @@ def _file(environment: Environment) -> Path:
     return Path(cache) / "sweeper" / f"self-test-{name}.json"
 
 
-def _version(name: str) -> str:
+def version_of(name: str) -> str:
+    """Return the version of a distribution, or of another one that has the same library; empty if none is installed."""
     for each in (name, *_OTHER_NAMES.get(name, ())):
         try:
             return metadata.version(each)

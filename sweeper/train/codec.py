@@ -304,12 +304,11 @@ class Encoder:
     def __init__(self, tensors: Tensors, prefix: str = "") -> None:
         self._tensors = tensors
         self._prefix = prefix
-        self._written: dict[int, tuple[dict[str, Json], str]] = {}
+        self._written: dict[int, tuple[dict[str, Json], str, Any]] = {}
+        """The nodes of the encoded objects and their paths, by id, with the object, so that its id is not reused."""
         self._ids: set[str] = set()
         self._copied: dict[int, list[tuple[str, Any]]] = {}
         """The written arrays and their paths, by the array that owns the memory."""
-        self._alive: list[Any] = []
-        """References to encoded objects, so that their ids are not reused."""
 
     def encode(self, value: Any, path: str) -> Json:
         """Return ``value`` as JSON; ``path``, such as ``callbacks/0/state``, is for errors and tensors."""
@@ -319,7 +318,7 @@ class Encoder:
         if immutable is not None:
             return immutable
         if id(value) in self._written:
-            node, where = self._written[id(value)]
+            node, where, _ = self._written[id(value)]
             if TAG not in node:
                 raise NotPlainError(path, value, "an object that contains itself")
             if "id" not in node:
@@ -327,8 +326,7 @@ class Encoder:
                 self._ids.add(node["id"])
             return {TAG: "same", "as": node["id"]}
         node = {}
-        self._written[id(value)] = node, path
-        self._alive.append(value)
+        self._written[id(value)] = node, path, value
         self._fill(node, value, path)
         return node
 
@@ -392,7 +390,6 @@ class Encoder:
                 reason = f"an array that shares its memory with the one at {where}"
                 raise NotPlainError(path, value, reason)
         self._copied[id(owner)].append((path, value))
-        self._alive.append(owner)
         node.update({TAG: "array", **self._array(value, path)})
         if value.flags.f_contiguous and not value.flags.c_contiguous:
             node["order"] = "F"

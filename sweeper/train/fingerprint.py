@@ -9,11 +9,10 @@ from __future__ import annotations
 import os
 import platform
 from collections.abc import Mapping
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-_LIBRARIES = ("tensorflow", "keras", "numpy")
+from sweeper.checkpoint.format import library_versions
 
 _WORDS = {"string_hash": "hash() of strings has changed (PYTHONHASHSEED)"}
 """Texts for differences whose values are not shown."""
@@ -56,9 +55,11 @@ def take_fingerprint(*, jit_compile: bool) -> dict[str, Any]:
     from tensorflow.python.framework.config import is_op_determinism_enabled
 
     threading = tf.config.threading
-    versions = {library: metadata.version(library) for library in _LIBRARIES}
+    versions = dict(library_versions())
+    # A checkpoint has it; no bits depend on it.
+    del versions["sweeper"]
     return {
-        "versions": {"python": platform.python_version(), **versions},
+        "versions": versions,
         "processor": _processor(),
         "devices": [_device(device) for device in tf.config.list_physical_devices()],
         "threads": [

@@ -102,7 +102,7 @@ def test_an_error_of_the_thread_is_raised_at_the_next_call_and_once(tmp_path, le
     failing = CheckpointStore(tmp_path / "c", operations=FailingOperations(5, errno.ENOSPC))
     writer = writer_of(failing, ledger)
     writer.submit(snapshot(1))
-    writer._wait()
+    writer._thread.join()
     next_call = partial(getattr(writer, call), *([snapshot(2)] if call == "submit" else []))
     with pytest.raises(CheckpointError, match="No space left"):
         next_call()
@@ -149,7 +149,7 @@ def test_a_snapshot_is_let_go_as_soon_as_it_is_written_or_has_failed(tmp_path, l
     taken = Snapshot(1, 0, {"a": array}, {}, {}, ("a",))
     writer.submit(taken)
     del taken, array
-    writer._wait()
+    writer._thread.join()
     gc.collect()
     assert reference() is None
     if fails:

@@ -20,8 +20,8 @@ import tensorflow as tf
 from sweeper import WarmStart
 from sweeper.checkpoint.store import CheckpointStore
 from sweeper.errors import WarmStartError
-from sweeper.train.state.state import HistoryRecord, Position, TrainingState, default_components
-from sweeper.train.userstate import Roots
+from sweeper.train.state.state import Position, TrainingState
+from sweeper.train.state.variables import Variables
 from sweeper.train.warmstart.initial import match_warm_start
 from sweeper.train.warmstart.source import is_random_state
 
@@ -132,10 +132,8 @@ def tf_checkpoint_of_the_model(model, directory):
 
 
 def sweeper_checkpoint(model, directory):
-    history = keras.callbacks.History()
-    history.on_train_begin()
-    state = TrainingState(default_components(Roots(model, []), HistoryRecord(history)))
-    state.begin()
+    groups = {"model": model, "optimizer": model.optimizer}
+    state = TrainingState([Variables(n, lambda of=of: of.variables) for n, of in groups.items()])
     return CheckpointStore(directory / "checkpoints").commit(state.capture(Position(), {})).path
 
 

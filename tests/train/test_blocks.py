@@ -120,7 +120,7 @@ def trained(data, seconds, directory, *, stop_at=None, **options):
     options = {"model": small, "epochs": 2, **options}
     watcher = Hasty(directory, stop_at=stop_at)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(loop_module, "_BLOCK_SECONDS", seconds)
+        patch.setattr(runners_module, "_BLOCK_SECONDS", seconds)
         loaded = load_newest([directory], pytest.fail)
         loop = TrainingLoop(plan(data=data, **options), watcher, notice=lambda _: None)
         try:

@@ -13,7 +13,6 @@ from trainings import Watcher, dropping, equal, one_layer, plan, small_data, tra
 
 from sweeper.checkpoint.reading import load_newest, read_manifest
 from sweeper.errors import RestoreError
-from sweeper.models.rebuilding import check_loaded
 from sweeper.train.codec import hold_replicas, replicas_of
 from sweeper.train.state.variables import load_variables
 
@@ -114,10 +113,6 @@ def test_a_plain_model_gets_what_a_reader_of_the_replicas_would(stopped):
         np.testing.assert_array_equal(np.array(was.value.read_value()), now.numpy())
     first, second = (float(v.numpy()) for v in replicas_of(model.layers[0].seen))
     assert plain.layers[0].seen.numpy() == pytest.approx(first + second)
-    check_loaded(plain, loaded)
-    plain.layers[0].seen.assign(first)
-    with pytest.raises(RestoreError, match=r"seen.* has another digest"):
-        check_loaded(plain, loaded)
     again = under(drifting)()
     load_variables(again, loaded)
     for was, now in zip(model.variables, again.variables, strict=True):

@@ -19,7 +19,6 @@ from itertools import chain
 from typing import Any
 
 import keras
-import numpy as np
 
 from sweeper.checkpoint.format import LoadedCheckpoint, Snapshot
 from sweeper.errors import FactoryError
@@ -28,7 +27,16 @@ from sweeper.spec.warm_start import WarmStartReport
 from sweeper.train.data import DataSource
 from sweeper.train.loop.logs import Reported, metrics_or_logs, to_python
 from sweeper.train.loop.plan import Observer, Paused, Stopped, TrainingPlan, roots_of
-from sweeper.train.loop.runners import Blocks, build_before_tracing, make_runner, take_one_step
+from sweeper.train.loop.runners import (
+    NO_END,
+    Blocks,
+    adapted_block,
+    build_before_tracing,
+    callback_step,
+    make_runner,
+    run_tests,
+    take_one_step,
+)
 from sweeper.train.randomness.hidden_state import HiddenState
 from sweeper.train.replicas import check_model
 from sweeper.train.sources.opening import open_sources
@@ -45,12 +53,6 @@ from sweeper.train.state.variables import weights_digest
 from sweeper.train.warmstart.initial import WarmValues, match_warm_start
 
 _LOG = logging.getLogger(__name__)
-
-_BLOCK_SECONDS = 0.2
-"""Target duration of a block of steps in seconds, and so the delay of a request to stop."""
-
-_NO_END = 1 << 40
-"""Number larger than the steps of any epoch."""
 
 
 class TrainingLoop:
@@ -102,7 +104,6 @@ class TrainingLoop:
             )
         self._block_steps = 1
         self._position = Position()
-        self._held: Snapshot | None = None
         self._measured = ""
         self._notice = notice
         self._initial: WarmValues | None = None
@@ -184,7 +185,8 @@ class TrainingLoop:
             return {}
         with self._hidden:
             # Another epoch, because the last one's validation has been read to its end.
-            logs = self._test_steps(self._test, self._position.epoch, to_callbacks=False)
+            logs = run_tests(self._plan, self._test, self._position.epoch)
+            self._test.reader.end_epoch(self._position.epoch)
         return {f"val_{name}": value for name, value in logs.items()}
 
     def match_warm_start(self) -> WarmStartReport | None:
@@ -250,9 +252,7 @@ class TrainingLoop:
         validates = self._plan.data.validates_after(epoch)
         if self._test is not None and validates:
             self._position = replace(self._position, logs=to_python(logs))
-            self._held = self._snapshot()
-            validation = self._validate(self._test, epoch)
-            self._held = None
+            validation = self._validate(self._test, epoch, self._snapshot())
             epoch_logs.update({f"val_{name}": value for name, value in validation.items()})
         else:
             self._measured = self._weights_digest()
@@ -314,7 +314,7 @@ class TrainingLoop:
         while self._more_steps() and not (model.stop_training and self._position.step_in_epoch > 0):
             begin = self._position.step_in_epoch
             end = begin + self._block_size()
-            shown = self._callback_step(begin)
+            shown = callback_step(model, begin)
             if self._listening:
                 self._callbacks.on_train_batch_begin(shown)
             started = time.monotonic()
@@ -325,19 +325,14 @@ class TrainingLoop:
             if self._listening:
                 self._callbacks.on_train_batch_end(shown + model.steps_per_execution - 1, logs)
             else:
-                self._adapt_block(ran, logs, started)
+                self._block_steps = adapted_block(self._block_steps, ran, logs, started)
             self._position = replace(self._position.after(ran), stopped=bool(model.stop_training))
             self._after_block(logs)
         return logs
 
-    def _callback_step(self, step: int) -> int:
-        """Return the step number that ``fit`` reports, which counts a short last execution as complete."""
-        execution = int(self._plan.model.steps_per_execution)
-        return -(-step // execution) * execution
-
     def _more_steps(self) -> bool:
         """Return whether the epoch may have another step; True if its length is unknown."""
-        return self._position.step_in_epoch < (self._train.reader.limit or _NO_END)
+        return self._position.step_in_epoch < (self._train.reader.limit or NO_END)
 
     def _after_block(self, logs: Mapping[str, Any]) -> None:
         self._state.first_step_done()
@@ -352,57 +347,26 @@ class TrainingLoop:
 
     def _block_size(self) -> int:
         """Return the steps of the next graph call: to the epoch's end, the next snapshot, or about 0.2 s."""
-        left = (self._train.reader.limit or _NO_END) - self._position.step_in_epoch
+        left = (self._train.reader.limit or NO_END) - self._position.step_in_epoch
         if self._listening or self._train.one.calls_python:
             return int(min(self._plan.model.steps_per_execution, left))
         return max(1, min(left, self._block_steps, self._observer.steps_until_due(self._position)))
 
-    def _adapt_block(self, steps: int, logs: Mapping[str, Any], started: float) -> None:
-        """Adapt the block size to `_BLOCK_SECONDS`; it does not affect results."""
-        for value in logs.values():
-            np.asarray(value)
-        seconds = max(time.monotonic() - started, 1e-6)
-        wanted = _BLOCK_SECONDS / (seconds / steps)
-        self._block_steps = max(1, min(round(wanted), self._block_steps * 16, 1 << 20))
+    def _validate(self, test: Runner, epoch: int, before: Snapshot) -> Mapping[str, float]:
+        """Return the validation's metrics; a stop keeps the snapshot ``before`` it."""
 
-    def _validate(self, test: Runner, epoch: int) -> Mapping[str, float]:
+        def check_stop() -> None:
+            if self._observer.stop_requested():
+                self._observer.keep(before)
+                raise Stopped
+
+        listening = self._callbacks if self._listening_to_tests else None
         self._callbacks.on_test_begin()
-        logs = self._test_steps(test, epoch, to_callbacks=self._listening_to_tests)
+        logs = run_tests(self._plan, test, epoch, listening, check_stop)
+        test.reader.end_epoch(epoch)
         self._measured = self._weights_digest()
         self._callbacks.on_test_end(logs)
         return logs
-
-    def _test_steps(self, test: Runner, epoch: int, *, to_callbacks: bool) -> dict[str, Any]:
-        """Return the logs of a validation; ``to_callbacks`` tells whether callbacks are called at its batches."""
-        model = self._plan.model
-        logs: Mapping[str, Any] = {}
-        self._trainer.reset_metrics()
-        model.stop_evaluating = False
-        test.reader.begin_epoch(epoch)
-        steps = test.reader.limit or _NO_END
-        begin, block = 0, 1
-        while begin < steps and not model.stop_evaluating:
-            if to_callbacks or test.one.calls_python:
-                block = model.steps_per_execution
-            if to_callbacks:
-                self._callbacks.on_test_batch_begin(self._callback_step(begin))
-            end = min(begin + block, steps)
-            started = time.monotonic()
-            ran, reported = test.run(epoch, begin, end)
-            if not ran:
-                break
-            logs = reported
-            if to_callbacks:
-                self._callbacks.on_test_batch_end(self._callback_step(begin) + block - 1, logs)
-            else:
-                seconds = max(time.monotonic() - started, 1e-6)
-                block = max(1, min(round(_BLOCK_SECONDS * ran / seconds), block * 64))
-            begin += ran
-            if self._held is not None and begin < steps and self._observer.stop_requested():
-                self._observer.keep(self._held)
-                raise Stopped
-        test.reader.end_epoch(epoch)
-        return to_python(metrics_or_logs(self._trainer, logs))
 
     def _finish(self) -> None:
         model = self._plan.model

@@ -12,7 +12,6 @@ import numpy as np
 
 from sweeper.checkpoint.format import Snapshot
 from sweeper.checkpoint.writer import BackgroundWriter
-from sweeper.inspection.sorts import tells_its_state
 from sweeper.records.results import EpochRecord
 from sweeper.spec.checkpointing import CheckpointEvery, Every
 from sweeper.spec.searching import NonFinite
@@ -144,10 +143,10 @@ class TrainingPlan:
 def roots_of(plan: TrainingPlan, sources: Mapping[str, DataSource | None]) -> Roots:
     """Return the roots of ``plan``; ``sources`` are its data sources, ``train`` and ``validation``."""
     data = plan.data
-    given = {"train": data.train, "validation": data.validation}
-    read = {use: obj for use, obj in given.items() if not is_arrays(obj)}
+    both = {"train": data.train, "validation": data.validation}
+    read = {use: obj for use, obj in both.items() if not is_arrays(obj)}
     read_from = {u: source for u in read if (source := sources[u]) is not None}
-    callbacks = [c for c in plan.callbacks if tells_its_state(c)]
+    objects = (*plan.callbacks, *read.values(), *plan.tracked.values())
     return Roots(
         model=plan.model,
         callbacks=plan.callbacks,
@@ -156,11 +155,7 @@ def roots_of(plan: TrainingPlan, sources: Mapping[str, DataSource | None]) -> Ro
         data=read,
         read_ahead=frozenset(u for u, source in read_from.items() if source.reads_ahead),
         written={u: source.written for u, source in read_from.items()},
-        exempt=(
-            *callbacks,
-            *(obj for obj in read.values() if tells_its_state(obj)),
-            *(obj for obj in plan.tracked.values() if has_own_state(obj)),
-        ),
+        exempt=[obj for obj in objects if has_own_state(obj)],
         output=plan.output_only,
         directory=plan.directory,
     )

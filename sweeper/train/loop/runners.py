@@ -21,17 +21,20 @@ model, and a data set that fills it would end the trial at its first step.
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from sweeper.errors import FactoryError
 from sweeper.inspection.sorts import class_name
 from sweeper.train.data import Data, DataSource
-from sweeper.train.loop.logs import log_shapes, to_python
+from sweeper.train.loop.logs import log_shapes, metrics_or_logs, to_python
+from sweeper.train.loop.plan import TrainingPlan
 from sweeper.train.randomness.tracing import refuse_hidden_randomness
 from sweeper.train.replicas import ReplicatedStep
 from sweeper.train.sources.arrays import ArraySource, is_ragged
@@ -75,13 +78,13 @@ class GraphStep:
         """Trace for arguments of ``signature``; do nothing for an eager model."""
         if self.eager:
             return
-        self._call = tf.function(
+        # Calls of a concrete function look up no trace.
+        self._call = traced = tf.function(
             self._on_arguments,
             input_signature=list(signature),
             autograph=False,
             jit_compile=self._model.jit_compile or None,
-        )
-        traced = self._call.get_concrete_function()
+        ).get_concrete_function()
         kind = "validation" if self._step.__name__ == "test_step" else "training"
         refuse_hidden_randomness(traced.graph, f"the {kind} step")
         graph = traced.graph.as_graph_def()
@@ -97,10 +100,6 @@ class GraphStep:
         self.log_shapes = log_shapes(outputs)
         self.invariants = tf.nest.map_structure(lambda spec: spec.shape, outputs)
         self.zeros = tf.nest.map_structure(_zeros, outputs)
-
-    def specialized(self) -> Callable[..., Any]:
-        """Return the traced function, which is called without a lookup of the trace."""
-        return self if self.eager else self._call.get_concrete_function()
 
     def _on_arguments(self, *arguments: Any) -> Any:
         return self.replicas(self._batch_of(*arguments))
@@ -201,11 +200,12 @@ class IndexRunner(Runner):
 
     def run(self, epoch: int, begin: int, end: int) -> tuple[int, Logs]:
         end = self.reader.within(end)
-        if not self.reader.continues:
-            return max(0, end - begin), self._run_in_pass(epoch, begin, end)
         logs: Logs = {}
-        before = epoch * (self.reader.limit or 0)
-        at, last = before + begin, before + end
+        length = self.source.steps
+        if self.reader.continues:
+            length = self.reader.limit or 0
+        at = epoch * length + begin
+        last = epoch * length + end
         while at < last:
             pass_, step = divmod(at, self.source.steps)
             stop = min(self.source.steps, step + last - at)
@@ -214,9 +214,6 @@ class IndexRunner(Runner):
         return max(0, end - begin), logs
 
     def _run_in_pass(self, pass_: int, begin: int, end: int) -> Logs:
-        logs: Logs = {}
-        if begin >= end:
-            return logs
         if self._order is None or self._order[0] != pass_:
             self._order = (pass_, tf.constant(self.source.order(pass_), tf.int64))
         order = self._order[1]
@@ -224,6 +221,7 @@ class IndexRunner(Runner):
             return self._block(  # type: ignore[no-any-return]
                 order, tf.constant(begin, tf.int64), tf.constant(end, tf.int64)
             )
+        logs: Logs = {}
         size = self.source.batch_size
         for step in range(begin, end):
             logs = self.one(order[step * size : (step + 1) * size])
@@ -232,12 +230,6 @@ class IndexRunner(Runner):
 
 class BatchRunner(Runner):
     """Runner over batches from Python code, with one graph call for each batch."""
-
-    _call: Any = None
-
-    def trace(self) -> None:
-        self.one.trace(self._spec.signature)
-        self._call = self.one.specialized()
 
     def run(self, epoch: int, begin: int, end: int) -> tuple[int, Logs]:
         logs: Logs = {}
@@ -248,7 +240,7 @@ class BatchRunner(Runner):
             shown = f"batch {step + 1} of epoch {epoch + 1}"
             tensors = self._spec.tensors(batch, shown)
             with self.one.replicas.checked(shown):
-                logs = self._call(*tensors)
+                logs = self.one(*tensors)
         return end - begin, logs
 
 
@@ -258,7 +250,7 @@ class DatasetRunner(Runner):
     _block: Any = None
 
     def trace(self) -> None:
-        self.one.trace(self._spec.signature)
+        super().trace()
         if self.one.eager:
             return
 
@@ -343,6 +335,66 @@ class Blocks:
             if done < part or self._model.stop_training:
                 break
         return ran, logs
+
+
+_BLOCK_SECONDS = 0.2
+"""Target duration of a block of steps in seconds, and so the delay of a request to stop."""
+
+NO_END = 1 << 40
+"""Number larger than the steps of any epoch."""
+
+
+def adapted_block(steps: int, ran: int, logs: Logs, started: float) -> int:
+    """Return the size of the block after one of ``steps``, of which ``ran``; it does not affect results."""
+    for value in logs.values():
+        np.asarray(value)
+    seconds = max(time.monotonic() - started, 1e-6)
+    wanted = round(_BLOCK_SECONDS * ran / seconds)
+    return max(1, min(wanted, steps * 16, 1 << 20))
+
+
+def callback_step(model: keras.Model, step: int) -> int:
+    """Return the step number that ``fit`` reports, which counts a short last execution as complete."""
+    execution = int(model.steps_per_execution)
+    return -(-step // execution) * execution
+
+
+def run_tests(
+    plan: TrainingPlan,
+    test: Runner,
+    epoch: int,
+    callbacks: keras.callbacks.CallbackList | None = None,
+    between: Callable[[], None] = lambda: None,
+) -> dict[str, Any]:
+    """Run the test steps of ``epoch``, and return the logs.
+
+    The ``callbacks`` are called at each batch, and ``between`` after each block of steps but the last.
+    """
+    model = plan.model
+    logs: Logs = {}
+    plan.trainer.reset_metrics()
+    model.stop_evaluating = False
+    test.reader.begin_epoch(epoch)
+    steps = test.reader.limit or NO_END
+    begin, block = 0, 1
+    while begin < steps and not model.stop_evaluating:
+        if callbacks is not None or test.one.calls_python:
+            block = int(model.steps_per_execution)
+        if callbacks is not None:
+            callbacks.on_test_batch_begin(callback_step(model, begin))
+        started = time.monotonic()
+        ran, reported = test.run(epoch, begin, min(begin + block, steps))
+        if not ran:
+            break
+        logs = reported
+        if callbacks is not None:
+            callbacks.on_test_batch_end(callback_step(model, begin) + block - 1, logs)
+        else:
+            block = adapted_block(block, ran, logs, started)
+        begin += ran
+        if begin < steps:
+            between()
+    return to_python(metrics_or_logs(plan.trainer, logs))
 
 
 _NOT_FROM_SHAPES = (ValueError, TypeError, RuntimeError)

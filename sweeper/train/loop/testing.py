@@ -13,23 +13,19 @@ from itertools import chain
 import numpy as np
 
 from sweeper.checkpoint.format import LoadedCheckpoint
-from sweeper.train.codec import Tensors
-from sweeper.train.loop.logs import Reported, metrics_or_logs, to_python
+from sweeper.train.loop.logs import Reported
 from sweeper.train.loop.plan import TrainingPlan
 from sweeper.train.loop.runners import (
     build_before_tracing,
     create_variables_of_training,
     make_runner,
+    run_tests,
 )
 from sweeper.train.randomness.generators import RecordedState, process_generators
 from sweeper.train.randomness.hidden_state import HiddenState
 from sweeper.train.sources.opening import HeldOut, open_sources
-from sweeper.train.sources.runner import Logs
 from sweeper.train.state.state import DataPosition
 from sweeper.train.state.variables import Reach, Variables, load_variables
-
-_NO_END = 1 << 40
-"""Number larger than the batches of any data."""
 
 
 class CheckpointTests:
@@ -43,7 +39,8 @@ class CheckpointTests:
         notice: Callable[[str], None],
     ) -> None:
         model, step = plan.model, plan.step
-        self._plan, self._model = plan, model
+        self._plan = plan
+        self._model = model
         self._notice = notice
         self._reported = Reported((), 1, notice)
         self._hidden = HiddenState(sequence)
@@ -74,34 +71,12 @@ class CheckpointTests:
             # Variables that exist only in training are ignored: a test step does not use them.
             saved = loaded.state.get(self._loose.name, ())
             self._loose.restore_by_path(saved, loaded.tensors)
-            logs = to_python(self._measure())
+            logs = run_tests(self._plan, self._runner, 0)
         numbers = (self._reported.numbers(name, value) for name, value in logs.items())
         return dict(chain.from_iterable(numbers))
 
     def _complete(self, loaded: LoadedCheckpoint) -> None:
-        """Create the variables that the model's first training step or call creates."""
-        saved = len(loaded.state["model"])
-        if self._model.run_eagerly and len(self._model.variables) < saved:
-            tensors: Tensors = {}
-            begun = self._runner.reader.capture("test", tensors)
-            self._runner.run(0, 0, 1)
-            self._runner.reader.restore("test", begun, tensors)
-        if len(self._model.variables) < saved:
-            # Only the training step creates them.
+        """Create the variables that only a training step creates."""
+        if len(self._model.variables) < len(loaded.state["model"]):
             source, _ = open_sources(self._plan.data, self._plan.order_seed, self._notice)
             create_variables_of_training(self._model, self._plan.step, self._plan.data, source)
-
-    def _measure(self) -> Logs:
-        model, runner = self._model, self._runner
-        model.reset_metrics()
-        model.stop_evaluating = False
-        steps = runner.reader.limit or _NO_END
-        block = int(model.steps_per_execution) if runner.one.calls_python else steps
-        begin = 0
-        logs: Logs = {}
-        while begin < steps and not model.stop_evaluating:
-            ran, reported = runner.run(0, begin, min(begin + block, steps))
-            if not ran:
-                break
-            begin, logs = begin + ran, reported
-        return metrics_or_logs(model, logs)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import random
 import weakref
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, Self
 
 import keras
 import numpy as np
@@ -162,7 +162,7 @@ def process_generators(functions: TracedFunctions | None = None) -> tuple[Compon
 
 
 class RecordedState:
-    """State of components at the time of construction, restored in their order."""
+    """State of components at the time of construction, restored in their order: by `restore`, or when it is left."""
 
     def __init__(self, components: Iterable[Component]) -> None:
         self._saved = []
@@ -173,6 +173,12 @@ class RecordedState:
     def restore(self) -> None:
         for component, saved, tensors in self._saved:
             component.restore(saved, tensors)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_exception: object) -> None:
+        self.restore()
 
 
 _GLOBAL_SEED_GENERATOR = "global_seed_generator"

@@ -26,6 +26,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from itertools import count
 from typing import Any, Self
 
 import numpy as np
@@ -98,14 +99,13 @@ _DRAWN_BY: Mapping[str, Callable[..., Any]] = {
 
 
 class _Local(threading.local):
-    """State of a thread: the functions that it is tracing, innermost last, with the number of draws in each.
+    """State of a thread: the functions that it is tracing, innermost last, each with the numbers of its draws.
 
     ``drawn`` is the last seed that TensorFlow drew, until an operation uses it.
     """
 
     def __init__(self) -> None:
-        self.functions: list[str] = []
-        self.draws: list[int] = []
+        self.functions: list[tuple[str, Iterator[int]]] = []
         self.datasets = 0
         self.drawn: int | None = None
 
@@ -139,15 +139,15 @@ class RandomOperations(Interception, Component):
         states = {name: each.state.numpy() for name, each in self.generators.items()}
         states |= self._waiting
         return {
-            "calls": [[*call, count] for call, count in self._calls.items()],
+            "calls": [[*call, number] for call, number in self._calls.items()],
             "graphs": encode(dict(sorted(states.items())), f"{self.name}/graphs", tensors),
         }
 
     def restore(self, saved: Json, tensors: Mapping[str, Any]) -> None:
         self._counted_from = _seed_source()
         self._calls.clear()
-        for op, seed, seed2, count in saved["calls"]:
-            self._calls[op, seed, seed2] = count
+        for op, seed, seed2, calls in saved["calls"]:
+            self._calls[op, seed, seed2] = calls
         self._waiting = decode(saved["graphs"], tensors)
         for name, generator in self.generators.items():
             generator.reset(self._waiting.pop(name, self._began[name]))
@@ -189,13 +189,11 @@ class RandomOperations(Interception, Component):
     def tracing(self, function: Any) -> Iterator[None]:
         """Context manager for tracing ``function``, which counts its draws."""
         module, name = getattr(function, "__module__", ""), getattr(function, "__qualname__", "")
-        self._local.functions.append(f"{module}.{name}")
-        self._local.draws.append(0)
+        self._local.functions.append((f"{module}.{name}", count()))
         try:
             yield
         finally:
             self._local.functions.pop()
-            self._local.draws.pop()
 
     def _marking(self, make: Callable[..., None]) -> Callable[..., None]:
         """Wrap ``make``, which traces a dataset's function; no operation is replaced in it."""
@@ -236,9 +234,8 @@ class RandomOperations(Interception, Component):
         return True
 
     def _generator(self, seed: int, seed2: int) -> Any:
-        tracing = self._local
-        key = f"{tracing.functions[-1]}/{tracing.draws[-1]}"
-        tracing.draws[-1] += 1
+        function, draws = self._local.functions[-1]
+        key = f"{function}/{next(draws)}"
         generator = self.generators.get(key)
         if generator is None:
             self._began[key] = began = (0, seed2, seed)

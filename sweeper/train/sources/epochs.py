@@ -54,17 +54,16 @@ class EpochFunctionSource(DataSource):
 
     def open(self, pass_: int, step: int) -> Generator[Batch]:
         """Return the batches of epoch ``pass_``; the first ``step`` batches are drawn and dropped."""
-        epoch = pass_
-        made = self._function(epoch)
+        made = self._function(pass_)
         if not isinstance(made, Iterable):
             msg = (
-                f"Data({self.name}=…): {self._shown}({epoch}) returned {made!r}; expected an "
+                f"Data({self.name}=…): {self._shown}({pass_}) returned {made!r}; expected an "
                 "iterable of batches"
             )
             raise DataError(msg)
         batches = iter(made)
         # Dropped now, not with the first batch, while random generators have their state of the opening.
-        self.drop(batches, step, f"{self._shown}({epoch})")
+        self.drop(batches, step, f"{self._shown}({pass_})")
         return (standardize_batch(batch, self.class_weight, self.name) for batch in batches)
 
 

@@ -16,6 +16,7 @@ import tensorflow as tf
 import xxhash
 
 from sweeper.errors import DataError
+from sweeper.inspection.sorts import class_name
 from sweeper.train.data import Data, DataSource, SourceOptions
 from sweeper.train.sources.arrays import (
     ArraySource,
@@ -47,7 +48,7 @@ def open_sources(
         if not is_arrays(train):
             msg = (
                 f"Data(validation_split={data.validation_split!r}) needs arrays, and "
-                f"Data(train=…) is a {_class_of(train)}; give Data(validation=…) instead"
+                f"Data(train=…) is a {class_name(type(train))}; give Data(validation=…) instead"
             )
             raise DataError(msg)
         train, validation = split_arrays(train, data.validation_split)
@@ -66,7 +67,7 @@ def open_sources(
         )
     if validation is None:
         return source, None
-    test = _open_validation(data, validation, notice)
+    test = _open_to_measure(data, "validation", validation, data.validation_steps, notice)
     _check_shared(source, test, data, notice)
     return source, test
 
@@ -83,42 +84,37 @@ class HeldOut:
 
 def open_held_out(data: Data, notice: Callable[[str], None]) -> HeldOut | None:
     """Return the held-out data: the test data, otherwise the validation data, or None."""
-    if data.test is None:
-        given = data.validation
+    name, given, limit = "test", data.test, None
+    if given is None:
+        name, given, limit = "validation", data.validation, data.validation_steps
         if data.validation_split:
             given = split_arrays(data.train, data.validation_split)[1]
-        if given is None:
-            return None
-        source = _open_validation(data, given, notice)
-        held_out = HeldOut("validation", given, source, data.validation_steps)
-    else:
-        size = data.validation_batch_size or data.batch_size
-        source = _open(data.test, SourceOptions("test", notice), batch_size=size)
-        if source.endless:
-            msg = "Data(test=…) never ends; make it finite, for example with take(…)"
-            raise DataError(msg)
-        held_out = HeldOut("test", data.test, source, None)
-    if held_out.source.reshuffling:
+    if given is None:
+        return None
+    source = _open_to_measure(data, name, given, limit, notice)
+    if source.reshuffling:
         msg = (
-            f"Data({held_out.name}=…) is reshuffled at each iteration, so every checkpoint would "
+            f"Data({name}=…) is reshuffled at each iteration, so every checkpoint would "
             "be measured on another order; leave the shuffle out, or give it "
             "reshuffle_each_iteration=False"
         )
         raise DataError(msg)
-    return held_out
+    return HeldOut(name, given, source, limit)
 
 
-def _open_validation(data: Data, given: Any, notice: Callable[[str], None]) -> DataSource:
-    test = _open(
-        given,
-        SourceOptions("validation", notice),
-        batch_size=data.validation_batch_size or data.batch_size,
-        limit=data.validation_steps,
-    )
-    if test.endless and data.validation_steps is None:
-        msg = "Data(validation=…) never ends; give Data(validation_steps=…)"
+def _open_to_measure(
+    data: Data, name: str, given: Any, limit: int | None, notice: Callable[[str], None]
+) -> DataSource:
+    """Return the source of validation or test data."""
+    size = data.validation_batch_size or data.batch_size
+    source = _open(given, SourceOptions(name, notice), batch_size=size, limit=limit)
+    if source.endless and limit is None:
+        cure = "give Data(validation_steps=…)"
+        if name == "test":
+            cure = "make it finite, for example with take(…)"
+        msg = f"Data({name}=…) never ends; {cure}"
         raise DataError(msg)
-    return test
+    return source
 
 
 def _open(
@@ -132,7 +128,7 @@ def _open(
         return GrainSource(given, options)
     if hasattr(given, "__next__"):
         msg = (
-            f"Data({options.name}=…) is a {_class_of(given)}, whose position cannot be saved and which is "
+            f"Data({options.name}=…) is a {class_name(type(given))}, whose position cannot be saved and which is "
             f"exhausted after one epoch; pass the function that makes it, Data({options.name}=lambda "
             "epoch: …)"
         )
@@ -141,7 +137,7 @@ def _open(
         return ArraySource(given, options, batch_size=batch_size)
     if callable(given):
         return EpochFunctionSource(given, options)
-    msg = f"Data({options.name}=…) is a {_class_of(given)}; expected {KINDS}"
+    msg = f"Data({options.name}=…) is a {class_name(type(given))}; expected {KINDS}"
     raise DataError(msg)
 
 
@@ -163,10 +159,6 @@ def _check_shared(
         msg = f"{found}, and a resumed trial could not split them as before; {advice}"
         raise DataError(msg)
     notice(f"{found}, and the validation measures samples that were trained on; {advice}")
-
-
-def _class_of(value: object) -> str:
-    return f"{type(value).__module__}.{type(value).__qualname__}"
 
 
 _BLOCK = 1 << 22

@@ -177,7 +177,7 @@ class Runner:
 
     def trace(self) -> None:
         """Build the graphs, and every variable that training will change."""
-        raise NotImplementedError
+        self.one.trace(self._spec.signature)
 
     def run(self, epoch: int, begin: int, end: int) -> tuple[int, Logs]:
         """Run steps ``begin`` to ``end`` (exclusive) of ``epoch``; return their number and the logs of the last.

@@ -43,7 +43,6 @@ SEEDED = frozenset({"_RandomDataset", "_ShuffleDataset"})
 """Datasets that may draw a new seed for every iterator."""
 
 _INTERLEAVES = frozenset({"_InterleaveDataset", "_ParallelInterleaveDataset"})
-_AUTOTUNE = -1
 _RESHUFFLES = ("reshuffle_each_iteration", "rerandomize_each_iteration")
 _IGNORE_STATE = 1
 
@@ -114,16 +113,6 @@ def refuse_unseeded(op: Any, node: Any, name: str) -> None:
         raise UncapturableError(msg)
 
 
-def written_by(node: Any) -> dict[int, Any]:
-    """Return the TensorFlow variables that the functions of ``node`` may write, by identity."""
-    return {
-        id(variable): variable
-        for function in node._functions()
-        if any(map(_writes, ops(function.function.graph.as_graph_def())))
-        for variable in function.function.graph.variables
-    }
-
-
 def _writes(op: Any) -> bool:
     return (op.op.startswith("Stateful") and "Call" not in op.op) or any(
         part in op.op for part in _WRITES
@@ -133,7 +122,6 @@ def _writes(op: Any) -> bool:
 _HARMLESS = frozenset(
     {"Assert", "If", "LookupTableFind", "LookupTableFindV2", "StatefulPartitionedCall", "While"}
 )
-_INFINITE = -1
 
 _initial_states: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
 """The state of the seeds of each node when it was first read."""
@@ -195,10 +183,9 @@ class TfDataSource(DataSource):
         self._cardinality = int(dataset.cardinality())
         self.reshuffling = {id(node): node for node in parts if self._reshuffles(node)}
         """Nodes that draw a new seed for every iterator, by identity."""
-        writing = {id(node): written for node in parts if (written := written_by(node))}
-        self.written = {key: each for written in writing.values() for key, each in written.items()}
+        stateful, writing = self._read_functions(parts)
+        self.written = {id(each): each for written in writing.values() for each in written}
         """Variables that its functions may write ahead of the training, by identity."""
-        stateful = self._stateful_ops(parts)
         self.is_read_again = self.reads_ahead = bool(stateful)
         limited = limit is not None and not 0 <= self._cardinality <= limit
         self._seeds = PassSeeds(self.reshuffling.values(), cached(dataset))
@@ -213,7 +200,7 @@ class TfDataSource(DataSource):
             raise UncapturableError(msg)
         self._notice_reading(stateful, limited=limited)
         interleaves = (node for node in parts if type(node).__name__ in _INTERLEAVES)
-        sized = any(int(node._cycle_length) == _AUTOTUNE for node in interleaves)
+        sized = any(int(node._cycle_length) == tf.data.AUTOTUNE for node in interleaves)
         self._processors = _processors() if sized else None
         if self._processors is not None:
             self.notice(
@@ -241,7 +228,7 @@ class TfDataSource(DataSource):
 
     @property
     def endless(self) -> bool:
-        return self._cardinality == _INFINITE
+        return bool(self._cardinality == tf.data.INFINITE_CARDINALITY)
 
     def spec(self) -> BatchSpec:
         """Return the form of the batches, as the dataset declares it."""
@@ -293,19 +280,24 @@ class TfDataSource(DataSource):
             raise UncapturableError(msg)
         return draws_new_seeds(node)
 
-    def _stateful_ops(self, parts: Iterable[Any]) -> set[str]:
-        """Return the ops of functions that have state or call Python."""
-        found = set()
+    def _read_functions(self, parts: Iterable[Any]) -> tuple[set[str], dict[int, list[Any]]]:
+        """Return the ops of functions that have state or call Python, and by node the variables that they may write."""
+        found: set[str] = set()
+        writing: dict[int, list[Any]] = {}
         for node in parts:
             refuse_captured_shuffle(node, self.name)
             for function in node._functions():
-                for op in ops(function.function.graph.as_graph_def()):
+                graph = function.function.graph
+                called = list(ops(graph.as_graph_def()))
+                if graph.variables and any(map(_writes, called)):
+                    writing.setdefault(id(node), []).extend(graph.variables)
+                for op in called:
                     refuse_unseeded(op, node, self.name)
                     definition = op_def_registry.get(op.op)
                     stateful = definition is not None and definition.is_stateful
                     if stateful and "Dataset" not in op.op and op.op not in _HARMLESS:
                         found.add(op.op)
-        return found
+        return found, writing
 
 
 def _processors() -> int:

@@ -215,41 +215,37 @@ class Reopening(Component):
 def default_components(
     roots: Roots,
     history: HistoryRecord,
-    train: Runner | None = None,
-    validation: Runner | None = None,
+    train: Runner,
+    validation: Runner | None,
     *,
-    notice: Callable[[str], None] = lambda _: None,
-    hidden: HiddenState | None = None,
+    notice: Callable[[str], None],
+    hidden: HiddenState,
 ) -> list[Component]:
     """Return all components of a training, in the order in which they are restored.
 
     Data come first, because reading them again runs the user's code, whose effects later components
-    overwrite. The state of the libraries comes last, after all code of the user; it is left out
-    without ``hidden``. The variables of the model exist already.
+    overwrite. The state of the libraries, ``hidden``, comes last, after all code of the user. The
+    variables of the model exist already.
     """
     model = roots.model
     reach = Reach(model, roots.step)
     user_state = UserState(roots, lambda: reach.now.covered, notice)
-    generators = process_generators(None if hidden is None else hidden.traced_functions)
-    libraries: tuple[Component, ...] = () if hidden is None else hidden.components
-    if hidden is not None:
-        hidden.traced_functions.on_trace(lambda trace: user_state.traced(trace.function))
-    data: list[Component] = []
-    if train is not None:
-        reopening = Reopening(
-            {
-                use: runner.reader
-                for use, runner in (("train", train), ("validation", validation))
-                if runner is not None and runner.source.is_read_again
-            },
-            user_state,
-            (*generators, *libraries),
-        )
-        user_state.in_flight = reopening.in_flight
-        data = [DataPosition(train, validation), reopening]
+    generators = process_generators(hidden.traced_functions)
+    hidden.traced_functions.on_trace(lambda trace: user_state.traced(trace.function))
+    reopening = Reopening(
+        {
+            use: runner.reader
+            for use, runner in (("train", train), ("validation", validation))
+            if runner is not None and runner.source.is_read_again
+        },
+        user_state,
+        (*generators, *hidden.components),
+    )
+    user_state.in_flight = reopening.in_flight
     return [
         FixedParts(model, reach),
-        *data,
+        DataPosition(train, validation),
+        reopening,
         Variables("model", lambda: model.variables),
         Variables("optimizer", lambda: reach.now.own_optimizer),
         Variables("optimizers", lambda: reach.now.other_optimizers),
@@ -259,7 +255,7 @@ def default_components(
         *generators,
         history,
         CallbackStates(roots.callbacks, roots.tracked),
-        *libraries,
+        *hidden.components,
     ]
 
 

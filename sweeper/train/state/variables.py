@@ -310,9 +310,7 @@ class FixedParts(Component):
                 self._refuse(name, self._parts[name], part)
         for name, variables in self._variables().items():
             was = self._lists[name]
-            if len(was) != len(variables) or any(
-                a is not b for a, b in zip(was, variables, strict=True)
-            ):
+            if list(map(id, was)) != list(map(id, variables)):
                 self._refuse_variables(name, was, variables)
 
     def _now(self) -> dict[str, Any]:

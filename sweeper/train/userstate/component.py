@@ -81,8 +81,9 @@ class UserState(Component):
         self._roots = roots
         self._covered = covered
         self._notice = notice
-        self._walk: Walk | None = None
+        self._walk = Walk(frozenset(), frozenset())
         self._left_out: LeftOut | None = None
+        """None until training begins."""
         self._holders: list[Holder] = []
         self._of_data: dict[str, set[int]] = {}
         self._ahead: dict[str, set[int]] = {}
@@ -96,9 +97,6 @@ class UserState(Component):
         """Returns the uses of data whose pass is open; see `Reopening`."""
 
     def begin(self) -> None:
-        self._record()
-
-    def _record(self) -> Walk:
         walk = Walk(self._covered(), self._roots.ids_exempt())
         in_step = walk.visit(self._roots.given())
         self._of_data = {use: walk.visit(roots) for use, roots in self._roots.by_use().items()}
@@ -127,7 +125,6 @@ class UserState(Component):
                 f"the study's code reaches more than {MOST:,} objects; the state of the others is "
                 "not in the checkpoints"
             )
-        return walk
 
     def _written_alone(self, walk: Walk) -> dict[str, list[tuple[ObjectPath, Any]]]:
         """Return the variables that only functions of the data use, such as a former global seed generator."""
@@ -159,10 +156,6 @@ class UserState(Component):
                 )
                 raise UncapturableError(msg)
 
-    @property
-    def walk(self) -> Walk:
-        return self._record() if self._walk is None else self._walk
-
     def undo(self) -> None:
         covered = self._covered()
         for holder in self._holders:
@@ -186,7 +179,7 @@ class UserState(Component):
         They are constants in the graph, and a resumed process traces it again with those of that time.
         Earlier traces see the same values in every process.
         """
-        values = {} if self._walk is None else _values_read(function)
+        values = {} if self._left_out is None else _values_read(function)
         if values:
             self._baked.append((function, values))
 
@@ -209,7 +202,7 @@ class UserState(Component):
         """Refuse an object that was first used during training, and is not a part of the model."""
         if not self._unbuilt:
             return
-        known = self._covered() | self.walk.nodes.keys()
+        known = self._covered() | self._walk.nodes.keys()
         for node in self._unbuilt:
             if not known.issuperset(map(id, framework_variables(node.obj) or ())):
                 msg = (
@@ -235,8 +228,6 @@ class UserState(Component):
         self._restore(self._holders_of(use), saved, tensors)
 
     def _holders_of(self, use: str) -> list[Holder]:
-        if self._walk is None:
-            return []
         return [holder for holder in self._holders if _key(holder) in self._of_data[use]]
 
     def _settled(self) -> list[Holder]:
@@ -245,7 +236,7 @@ class UserState(Component):
         return [holder for holder in self._holders if id(holder) not in ahead]
 
     def _capture(self, holders: list[Holder], tensors: Tensors) -> dict[str, Json]:
-        nodes, exempt = self.walk.nodes, self._roots.ids_exempt()
+        nodes, exempt = self._walk.nodes, self._roots.ids_exempt()
         encoder = UserEncoder(tensors, self.name, nodes, covered=self._covered, exempt=exempt)
         changed: dict[str, Json] = {}
         for holder in holders:
@@ -275,10 +266,10 @@ class UserState(Component):
         return False
 
     def mismatches(self, saved: Json, tensors: Mapping[str, Any]) -> list[str]:
-        if self._walk is None:
+        if self._left_out is None:
             # Callbacks create objects when training begins.
             return []
-        by_path = {holder.path: holder for holder in self.walk.holders}
+        by_path = {holder.path: holder for holder in self._walk.holders}
         found = []
         for path, node in saved["changed"].items():
             holder = by_path.get(path)
@@ -301,8 +292,8 @@ class UserState(Component):
         self._restore(self._settled(), saved, tensors)
 
     def _restore(self, holders: list[Holder], saved: Json, tensors: Mapping[str, Any]) -> None:
-        by_path = {holder.path: holder for holder in self.walk.holders}
-        decoder = UserDecoder(tensors, self.walk.by_path)
+        by_path = {holder.path: holder for holder in self._walk.holders}
+        decoder = UserDecoder(tensors, self._walk.by_path)
         for holder in holders:
             if holder.path not in saved["changed"] and holder.changed():
                 with _restoring(holder.path):

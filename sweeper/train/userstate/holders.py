@@ -359,11 +359,6 @@ class Variable(Value):
             return trained
         return trained, *map(_digest_of_tensor, self._values())
 
-    def changed(self) -> bool:
-        if self.covered:
-            return bool(getattr(self.obj, "_trainable", None) != self.began)
-        return super().changed()
-
     def begin(self) -> None:
         super().begin()
         values = [] if self.covered or not _has_value(self.obj) else self._values()

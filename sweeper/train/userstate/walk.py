@@ -480,12 +480,17 @@ class Walk:
                 return None
             if key not in self.nodes and not isinstance(edge.obj, _UNNAMED):
                 self._add(edge, treatment.holder)
+            inside = list(treatment.edges)
             for variable in treatment.variables:
                 holder = self._use(variable)
                 seen.add(id(holder))
                 if used is not None:
                     used.add((id(holder), variable.name))
-            return self._inside(treatment)
+                if variable.name in variable.variables:
+                    where = ObjectPath(f"{holder.path}.{variable.name}")
+                    inside.append(Edge(where, variable.variables[variable.name]))
+            # Keras may have generated a layer's name, which then differs between processes.
+            return [each._replace(path=each.path._replace(label="")) for each in inside]
 
         self.cut |= walk([Edge(where, obj) for where, obj in roots], look, most=MOST)
         return seen
@@ -518,15 +523,6 @@ class Walk:
         known = self.modules.setdefault(path, MappingVariables(variable.variables, path))
         known.names.setdefault(variable.name)
         return known
-
-    def _inside(self, treatment: Treatment) -> list[Edge]:
-        inside = list(treatment.edges)
-        for variable in treatment.variables:
-            if variable.name in variable.variables:
-                where = ObjectPath(f"{self._use(variable).path}.{variable.name}")
-                inside.append(Edge(where, variable.variables[variable.name]))
-        # Keras may have generated a layer's name, which then differs between processes.
-        return [each._replace(path=each.path._replace(label="")) for each in inside]
 
 
 class Watch:

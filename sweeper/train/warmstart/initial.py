@@ -246,7 +246,7 @@ def _read_sweeper(path: Location, model: keras.Model) -> StoredWeights:
     stored: list[str] = loaded.state["model"]
     variables = list({id(v): v for v in model.variables}.values())
     own = [v.path for v in variables]
-    names, wanted = _unique(stored), _unique(own)
+    names, wanted = unique_names(stored), unique_names(own)
     if not set(wanted) <= set(names):
         # Keras counts layers without a name over the whole process: `dense_7` here was `dense` there. A number in
         # a name of the user's stays, because `block_2` is not `block_1`.
@@ -267,18 +267,18 @@ def _read_sweeper(path: Location, model: keras.Model) -> StoredWeights:
         ],
         optimizer={
             name: loaded.tensors[f"optimizer/{index:05d}"]
-            for index, name in enumerate(_unique(loaded.state["optimizer"]))
+            for index, name in enumerate(unique_names(loaded.state["optimizer"]))
         },
     )
 
 
-def _unique(names: Sequence[str]) -> list[str]:
-    """Return the names; a repeated name gets a suffix ``#2``, ``#3``, …."""
+def unique_names(names: Sequence[str], mark: str = "#") -> list[str]:
+    """Return the names; a repeated name gets a suffix ``#2``, ``#3``, …, or another ``mark``."""
     counts: dict[str, int] = {}
     found = []
     for name in names:
         counts[name] = counts.get(name, 0) + 1
-        found.append(name if counts[name] == 1 else f"{name}#{counts[name]}")
+        found.append(name if counts[name] == 1 else f"{name}{mark}{counts[name]}")
     return found
 
 
@@ -288,7 +288,7 @@ def _without_numbers(paths: Sequence[str], generated: Collection[str]) -> list[s
     def shortened(part: re.Match[str]) -> str:
         return part[1] if part[1] in generated else part[0]
 
-    return _unique([_NUMBERED.sub(shortened, path) for path in paths])
+    return unique_names([_NUMBERED.sub(shortened, path) for path in paths])
 
 
 def _without_random_states(values: Mapping[str, Array]) -> dict[str, Array]:
@@ -561,7 +561,7 @@ def _children(each: Any) -> Iterator[tuple[list[str], Any]]:
     """Yield an object's children, each with its possible names in a checkpoint."""
     if isinstance(each, Mapping | list | tuple):
         items = each.items() if isinstance(each, Mapping) else enumerate(each)
-        yield from (([str(key)], value) for key, value in items if _has_children(value))
+        yield from (([str(key)], value) for key, value in items)
         return
     if isinstance(each, keras.Sequential | Functional):
         yield from _layers_by_position(each)
@@ -586,14 +586,6 @@ def _layers_by_position(model: Any) -> Iterator[tuple[list[str], Any]]:
     for index, layer in enumerate(model.layers):
         by_weight = [f"layer_with_weights-{next(weighted)}"] if layer.weights else []
         yield [*by_weight, f"layer-{index}"], layer
-
-
-def _has_children(value: Any) -> bool:
-    return (
-        isinstance(value, keras.layers.Layer | list | tuple | Mapping)
-        or is_variable(value)
-        or hasattr(value, "_trackable_children")
-    )
 
 
 def _root_of(
