@@ -23,7 +23,7 @@ from sweeper.db.faults import parse_url
 from sweeper.records.diagnoses import Diagnosis, Diagnostic, Level
 from sweeper.spec.settings import Settings
 from sweeper.support.installation import DISTRIBUTION, VERSION, install_command
-from sweeper.support.versions import TESTED, Environment, kept_result
+from sweeper.support.versions import TESTED, Environment, kept_result, version_of
 
 _LIMIT = 180.0
 """Time limit in seconds for importing TensorFlow and running ops."""
@@ -106,14 +106,6 @@ def tensorflow_findings() -> Iterator[Diagnostic]:
 _EXTRA = re.compile(r'extra == "([^"]+)"')
 
 
-def installed_version(package: str) -> str | None:
-    """Return the version of an installed package; None if it is not installed."""
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return None
-
-
 def package_findings() -> Iterator[Diagnostic]:
     """Check the versions of Python, sweeper, its requirements, and installed packages of its extras."""
     python = f"{platform.python_version()} ({sys.executable})"
@@ -125,11 +117,11 @@ def package_findings() -> Iterator[Diagnostic]:
     except metadata.PackageNotFoundError:
         texts = []  # imported from a checkout
     for requirement in map(Requirement, texts):
-        marker, found = requirement.marker, installed_version(requirement.name)
+        marker, found = requirement.marker, version_of(requirement.name)
         extra = _EXTRA.search(str(marker or ""))
         if marker is not None and not marker.evaluate({"extra": extra[1] if extra else ""}):
             continue
-        fits = found is not None and Version(found) in requirement.specifier
+        fits = bool(found) and Version(found) in requirement.specifier
         name, expected, seen = (
             requirement.name,
             str(requirement.specifier),
@@ -139,7 +131,7 @@ def package_findings() -> Iterator[Diagnostic]:
             advice = "" if fits else install_command("", f"{name}{expected}")
             level: Level = "ok" if fits else "broken"
             yield Diagnostic("packages", name, level, seen, expected or "any version", advice)
-        elif found is not None and not fits:
+        elif found and not fits:
             name, expected = f"[{extra[1]}] {name}", f"{expected}; only needed if you use it"
             yield Diagnostic("packages", name, "note", seen, expected, install_command(extra[1]))
 

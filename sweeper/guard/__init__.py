@@ -1,1 +1,1 @@
-"""Guard against objects that two trials share: their age, and the intersection of two builds."""
+"""Guard against objects that two trials share, which it finds by their age."""

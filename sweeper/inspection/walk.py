@@ -404,11 +404,11 @@ def _of_descriptor(obj: Any, path: ObjectPath) -> Iterator[Edge]:
 
 def frame_of(obj: Any) -> Any:
     """Return the frame of a running generator or coroutine; None for other objects."""
-    return getattr(obj, "gi_frame", None) or getattr(obj, "cr_frame", None)
+    return next((getattr(obj, _FRAMED[kind]) for kind in _FRAMED if isinstance(obj, kind)), None)
 
 
 def _of_iterator(iterator: Any, path: ObjectPath) -> Iterator[Edge]:
-    frame = frame_of(iterator) if type(iterator) in _FRAMED else None
+    frame = frame_of(iterator)
     if frame is not None:
         for name, value in list(frame.f_locals.items()):
             yield Edge(path.noted(f"closure variable {name!r}"), value)
@@ -418,7 +418,11 @@ def _of_iterator(iterator: Any, path: ObjectPath) -> Iterator[Edge]:
         yield from (Edge(path, value) for value in gc.get_referents(iterator))
 
 
-_FRAMED = (types.GeneratorType, types.CoroutineType)
+_FRAMED = {
+    types.GeneratorType: "gi_frame",
+    types.CoroutineType: "cr_frame",
+    types.AsyncGeneratorType: "ag_frame",
+}
 
 
 def _of_seeds(generator: Any, path: ObjectPath) -> Iterator[Edge]:

@@ -48,12 +48,12 @@ def test_a_package_that_is_missing_or_too_old_is_broken_and_an_extras_is_a_note(
     diagnosed, monkeypatch
 ):
     def installed(package):
-        others = {"keras": "3.1.0", "tensorflow": None, "ray": None, "grain": "0.0.1"}
+        others = {"keras": "3.1.0", "tensorflow": "", "ray": "", "grain": "0.0.1"}
         with contextlib.suppress(metadata.PackageNotFoundError):
             return others[package] if package in others else metadata.version(package)
-        return None
+        return ""
 
-    monkeypatch.setattr("sweeper.checks.doctor.installed_version", installed)
+    monkeypatch.setattr("sweeper.checks.doctor.version_of", installed)
     code, found = diagnosed()
     assert code == 1
     assert (found["keras"]["level"], found["keras"]["seen"]) == ("broken", "3.1.0")

@@ -67,6 +67,26 @@ study(
 )
 
 
+async def rates_later():
+    for rate in rates():
+        yield rate
+
+
+def drawn_later(generator, loss):
+    try:
+        generator.asend(None).send(None)
+    except StopIteration as drawn:
+        return drawn.value
+
+
+study(
+    "async-generator",
+    "an asynchronous generator, whose frame has another name",
+    refused("generator"),
+    callbacks=lowering(rates_later, drawn_later),
+)
+
+
 class Node:
     """Is a key."""
 
