@@ -78,6 +78,9 @@ _SURROUNDINGS = ("versions", "processor", "devices", "threads", "deterministic")
 _RECENT_TRIALS = 64
 """Number of latest trials for the duration of an epoch."""
 
+_FIRST_EPOCHS = 3
+"""Number of epochs after which a running trial counts for it."""
+
 _COUNTED = ("complete", "running", "interrupted", "paused", "pruned", "failed")
 
 
@@ -448,7 +451,8 @@ def seconds_left(
 ) -> float | None:
     """Estimate the seconds until the study's total is reached; None if too little is known.
 
-    The duration of an epoch is the median of the latest trials, including their overhead. A trial
+    The duration of an epoch is the median of the latest trials, including their overhead; a running trial counts
+    after its first epochs, because building and tracing may take longer than these. A trial
     that does not exist yet counts as the median of complete and pruned trials, or as a whole one.
     """
     running = {trial.number for trial in trials if trial.state == "running"}
@@ -465,7 +469,9 @@ def seconds_left(
         if row.ended_at is not None or row.number in running:
             spent[row.number] += ((row.ended_at or row.now) - row.started_at).total_seconds()
     paces = [
-        spent[each.number] / each.epoch for each in recent if each.epoch and each.number in spent
+        spent[each.number] / each.epoch
+        for each in recent
+        if each.epoch >= (_FIRST_EPOCHS if each.number in running else 1) and each.number in spent
     ]
     if not paces:
         return None

@@ -220,11 +220,23 @@ def data_in(form, **options):
     return Data(train=lambda _epoch: sparse_batches(form))
 
 
+class Bcoo:
+    """A sparse array as JAX has it, without JAX: Keras recognizes it by the module of its class."""
+
+    __module__ = "jax.experimental.sparse.bcoo"
+
+    def __init__(self, dense):
+        self.indices = np.argwhere(dense)
+        self.data = dense[dense != 0]
+        self.shape, self.dtype = dense.shape, dense.dtype
+
+
 def sparse_batches(form):
     kept = np.where(np.abs(X) > 0.8, X, 0)
     made = {
         "tf": tf.sparse.from_dense,
         "scipy": pytest.importorskip("scipy.sparse").csr_matrix,
+        "jax": Bcoo,
         "ragged": lambda part: tf.RaggedTensor.from_row_lengths(
             part.reshape(-1), [1, 15, *[8] * (len(part) - 2)]
         ),

@@ -189,11 +189,14 @@ def test_a_dataset_of_unknown_length_calls_back_as_fit_does(steps):
 @pytest.mark.parametrize(
     ("form", "eager"),
     [
-        pytest.param(
-            form, eager, marks=() if (form, eager) == ("scipy", True) else pytest.mark.whole
-        )
-        for form in kinds.FORMS
-        for eager in (False, True)
+        ("scipy", True),
+        ("jax", False),
+        *(
+            pytest.param(form, eager, marks=pytest.mark.whole)
+            for form in kinds.FORMS
+            for eager in (False, True)
+            if (form, eager) != ("scipy", True)
+        ),
     ],
 )
 def test_sparse_and_ragged_batches_and_ragged_tensors_train_as_in_fit(form, eager):

@@ -203,11 +203,13 @@ def _form(value: Any) -> str:
 
 
 def _sparse_or_same(leaf: Any) -> Any:
-    """Return a sparse array of SciPy as a ``tf.SparseTensor``, and other values unchanged."""
+    """Return a sparse array of SciPy or JAX as a ``tf.SparseTensor``, and other values unchanged."""
     from keras.src.trainers.data_adapters import data_adapter_utils as keras_adapters
 
     if keras_adapters.is_scipy_sparse(leaf):
         return keras_adapters.scipy_sparse_to_tf_sparse(leaf)
+    if keras_adapters.is_jax_sparse(leaf):
+        return keras_adapters.jax_sparse_to_tf_sparse(leaf)
     return leaf
 
 
