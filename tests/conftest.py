@@ -6,6 +6,8 @@ first op, and which test runs that is nobody's to say. Trial processes set their
 
 import os
 import signal
+import sys
+from pathlib import Path
 
 import pytest
 from file_processes import BY_DEFAULT, FileProcesses
@@ -17,6 +19,8 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
 os.environ["TF_NUM_INTRAOP_THREADS"] = "1"
 os.environ["TF_NUM_INTEROP_THREADS"] = "1"
+# As in a shell where the environment is active, so that printed commands begin with the program's name.
+os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
 
 settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("untimed")  # how fast examples are made is a matter of what runs beside them

@@ -27,6 +27,7 @@ from pydantic_settings import (
 
 from sweeper.errors import UsageError
 from sweeper.spec.arguments import usable_cores
+from sweeper.support.installation import program
 from sweeper.support.paths import Location, parse_location
 from sweeper.support.shown import shown_text, shown_url
 
@@ -151,7 +152,7 @@ class Settings(BaseSettings):
         log.
         """
         storage = None if self.storage == _default_storage(self.runs_dir) else self.storage
-        typed = ["sweeper", *words]
+        typed = [program(), *words]
         for name, value in {"storage": storage, "runs_dir": self.runs_dir, **options}.items():
             setting = type(self).model_fields.get(name)
             if value is not None and (setting is None or value != setting.default):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import shutil
 import sys
 from importlib.util import find_spec
 from pathlib import Path
@@ -41,13 +42,22 @@ def install_command(extra: str = "", *others: str) -> str:
 
     The installer reads the extra's packages from the installed distribution, wherever that came from.
     """
-    python = Path(sys.executable)
-    shown = os.path.relpath(python) if python.is_relative_to(Path.cwd()) else str(python)
+    shown = _shown(Path(sys.executable))
     installer = [shown, "-m", "pip", "install"]
     if find_spec("pip") is None:
         installer = ["uv", "pip", "install", "--python", shown]
     ours = [f"{DISTRIBUTION}[{extra}]"] if extra else []
     return shlex.join([*installer, *ours, *others])
+
+
+def program() -> str:
+    """Return what is typed for ``sweeper``: its path where the shell does not find it by name."""
+    beside = Path(sys.executable).with_name("sweeper")
+    return "sweeper" if shutil.which("sweeper") or not beside.exists() else _shown(beside)
+
+
+def _shown(path: Path) -> str:
+    return os.path.relpath(path) if path.is_relative_to(Path.cwd()) else str(path)
 
 
 def missing_package(error: BaseException) -> str | None:

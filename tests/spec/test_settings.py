@@ -2,6 +2,7 @@
 
 import os
 import shlex
+import sys
 from pathlib import Path
 
 import pytest
@@ -83,6 +84,19 @@ def test_a_bad_variable_and_a_bad_flag_are_named_as_what_they_are(monkeypatch):
         load_settings()
     with pytest.raises(UsageError, match=r"--storage: found 'x\.db'"):
         load_settings(workers=1, storage="x.db")
+
+
+def test_a_printed_command_begins_with_a_path_where_the_shell_does_not_find_the_program(
+    monkeypatch,
+):
+    monkeypatch.setenv("PATH", "/nowhere")
+    here = Path(sys.executable).parent
+    monkeypatch.chdir(here.parents[1])
+    assert load_settings().command("ls") == f"{here.relative_to(Path.cwd())}/sweeper ls"
+    monkeypatch.chdir("/")
+    assert load_settings(runs_dir="r").command("ls").endswith("/sweeper ls --runs-dir r")
+    monkeypatch.setattr(sys, "executable", "/nowhere/python")
+    assert load_settings().command("ls") == "sweeper ls", "it is run as a module"
 
 
 def test_a_printed_command_says_only_what_differs_from_the_defaults():
