@@ -79,7 +79,8 @@ def trial_on_terminal(
         for e in trial.evaluations
     ]
     parts += _own_table(["evaluated on", "step", "after epoch", "kept", "metrics"], evaluations)
-    return Group(*parts, Text(""), exactness_line(study.exactness), *next_lines(commands))
+    whole = Text.assemble("the study's ", exactness_line(study.exactness))
+    return Group(*parts, Text(""), whole, *next_lines(commands))
 
 
 def _lead(trial: TrialRecord) -> str:
