@@ -164,6 +164,7 @@ def test_what_no_checkpoint_holds_of_a_dataset_is_refused_where_it_changes_and_n
         pytest.param(lambda: (X, Y), 5, 1, id="arrays"),
         pytest.param(lambda: (X, Y), 10, 1, id="fewer arrays than an epoch has steps"),
         pytest.param(lambda: (X, Y), 7, 0, id="a pass is an epoch"),
+        pytest.param(lambda: (X, Y), 2, 0, id="three epochs are less than a pass"),
         pytest.param(Batches, 3, 1, id="PyDataset"),
         pytest.param(lambda: dataset(known=False), 7, 0, id="unknown length, a pass is an epoch"),
         pytest.param(lambda: dataset().repeat(), 5, 0, id="tf.data, endless"),

@@ -39,7 +39,7 @@ from sweeper.train.loop.runners import (
 )
 from sweeper.train.randomness.hidden_state import HiddenState
 from sweeper.train.replicas import check_model
-from sweeper.train.sources.opening import open_sources
+from sweeper.train.sources.opening import open_sources, passes_end_within
 from sweeper.train.sources.runner import Runner
 from sweeper.train.state.callbacks import (
     FinalAverages,
@@ -70,10 +70,11 @@ class TrainingLoop:
         self._hidden = HiddenState(plan.order_seed, notice)
         with self._hidden:
             _refuse_uncompiled(plan.model)
-            remark = check_model(plan.model, plan.step)
-            if remark is not None:
-                notice(remark)
+            replicated = check_model(plan.model, plan.step)
             source, validation = open_sources(plan.data, plan.order_seed, notice)
+            for remark in (replicated, passes_end_within(plan.data, source, plan.epochs)):
+                if remark is not None:
+                    notice(remark)
             self._train, self._test = self._traced_runners(source, validation)
             self._callbacks = self._callback_list()
             self._averages = FinalAverages(plan.callbacks)

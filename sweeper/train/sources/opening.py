@@ -58,18 +58,23 @@ def open_sources(
     if source.endless and data.steps_per_epoch is None:
         msg = "Data(train=…) never ends; give Data(steps_per_epoch=…)"
         raise DataError(msg)
-    limit = data.steps_per_epoch
-    if limit and source.steps and source.steps % limit and not source.by_epoch:
-        notice(
-            f"Data(steps_per_epoch={limit:,}): a pass over the training data has {source.steps:,} "
-            "batches, so a pass ends inside an epoch, and the epoch continues with the next pass; "
-            "model.fit would end the epoch there. For one pass per epoch, leave steps_per_epoch out"
-        )
     if validation is None:
         return source, None
     test = _open_to_measure(data, "validation", validation, data.validation_steps, notice)
     _check_shared(source, test, data, notice)
     return source, test
+
+
+def passes_end_within(data: Data, source: DataSource, epochs: int) -> str | None:
+    """Return a notice if one of ``epochs`` epochs goes on with another pass over the training data, or None."""
+    limit, steps = data.steps_per_epoch, source.steps
+    if source.by_epoch or not limit or not steps or steps % limit == 0 or epochs * limit <= steps:
+        return None
+    return (
+        f"Data(steps_per_epoch={limit:,}): a pass over the training data has {steps:,} "
+        "batches, so a pass ends inside an epoch, and the epoch continues with the next pass; "
+        "model.fit would end the epoch there. For one pass per epoch, leave steps_per_epoch out"
+    )
 
 
 @dataclass(frozen=True)
