@@ -98,6 +98,9 @@ def show(
         from sweeper.views.verb_tables import trial_on_terminal
 
         commands = [settings.command("logs", study, str(number))]
+        status = next(each for each in found.trials if each.number == number)
+        if trial.state == "interrupted" and not status.shows_a_mistake:
+            commands.insert(0, settings.command("resume", study))
         print_table(trial_on_terminal(trial, found, commands))
 
 

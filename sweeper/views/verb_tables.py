@@ -84,9 +84,10 @@ def trial_on_terminal(
 
 
 def _lead(trial: TrialRecord) -> str:
-    worked = time_text(sum(filter(None, map(_seconds, trial.attempts))))
+    known = [seconds for seconds in map(_seconds, trial.attempts) if seconds is not None]
+    worked = f" · {time_text(sum(known))} of work" if known or not trial.attempts else ""
     epochs, attempts = counted(len(trial.epochs), "epoch"), counted(len(trial.attempts), "attempt")
-    return f"{epochs} · {worked} of work in {attempts}"
+    return f"{epochs}{worked} in {attempts}"
 
 
 def _seconds(attempt: AttemptRecord) -> float | None:
@@ -104,9 +105,20 @@ def _attempts(trial: TrialRecord) -> _Cells:
         resumes = each.number > max(trial.anew_after, 1) and each.start_step
         began = f"{each.start_step} (resumed)" if resumes else each.start_step
         where = f"{each.host}:{'?' if each.pid is None else each.pid}"
-        worked = ("at most " if each.outcome == "lost" else "") + time_text(_seconds(each))
+        seconds = _seconds(each)
+        most = "at most " if each.outcome == "lost" and seconds is not None else ""
         at = f"{each.started_at:%Y-%m-%d %H:%M:%S}"
-        rows.append([each.number, where, began, each.end_step, worked, at, _ending(each, trial)])
+        rows.append(
+            [
+                each.number,
+                where,
+                began,
+                each.end_step,
+                most + time_text(seconds),
+                at,
+                _ending(each, trial),
+            ]
+        )
     return rows
 
 
