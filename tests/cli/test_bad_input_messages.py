@@ -188,9 +188,11 @@ GIVEN = {
 
 
 @pytest.fixture(autouse=True)
-def no_gpu(monkeypatch, tmp_path):
+def no_gpu(monkeypatch, tmp_path_factory):
     """Nothing of this machine: neither its programs nor the terminal's width."""
-    monkeypatch.setenv("PATH", str(tmp_path / "no-programs"))
+    programs = tmp_path_factory.mktemp("programs")
+    (programs / "sweeper").touch(0o755)  # the only one
+    monkeypatch.setenv("PATH", str(programs))
     monkeypatch.setenv("COLUMNS", "400")
 
 
