@@ -40,24 +40,25 @@ def write_end(
     variable paths, by the name of their group.
     """
     if _unchanged(last, tensors):
-        kept: dict[str, ArrayLike] = {}
-        same: dict[str, str] | None = {"name": last.path.name, "digest": last.digest}
+        written: dict[str, ArrayLike] = {}
+        identical: dict[str, str] | None = {"name": last.path.name, "digest": last.digest}
     else:
-        kept, same = dict(tensors), None
-    done = store.commit(
+        written = dict(tensors)
+        identical = None
+    committed = store.commit(
         Snapshot(
             step=last.step,
             epoch=last.epoch,
-            tensors=kept,
-            state={**{name: list(paths) for name, paths in state.items()}, _SAME: same},
+            tensors=written,
+            state={**{name: list(paths) for name, paths in state.items()}, _SAME: identical},
             metrics=last.metrics,
-            digest_names=tuple(kept),
+            digest_names=tuple(written),
         )
     )
     for path in store.list():
-        if checkpoint_name(path) < checkpoint_name(done.path):
+        if checkpoint_name(path) < checkpoint_name(committed.path):
             store.delete(path)
-    return done
+    return committed
 
 
 def read_end(
@@ -68,22 +69,22 @@ def read_end(
     The locations are tried in their order; ``checkpoints`` are the present paths of the trial's.
     """
     end = find_end(locations)
-    found = None if end is None else with_variables(end, checkpoints)
-    if end is not None and found is None:
+    complete = None if end is None else with_variables(end, checkpoints)
+    if end is not None and complete is None:
         same = end.state[_SAME]
         msg = (
             f"the model at the end of training equals that of the checkpoint {same['name']} with the "
             f"digest {same['digest']} (according to {end.path}), and that checkpoint is missing"
         )
         raise CheckpointError(msg)
-    return found
+    return complete
 
 
 def find_end(locations: Iterable[Location]) -> LoadedCheckpoint | None:
     """Return the stored end model, which may only name a checkpoint (see `with_variables`); None if there is none."""
     for location in locations:
-        if found := list_checkpoints(location):
-            return load_checkpoint(found[-1])
+        if checkpoints := list_checkpoints(location):
+            return load_checkpoint(checkpoints[-1])
     return None
 
 
@@ -102,6 +103,6 @@ def with_variables(
 
 def _unchanged(last: KeptCheckpoint, tensors: Mapping[str, ArrayLike]) -> bool:
     """Return whether the last checkpoint has exactly these tensors."""
-    stored = frozenset(read_manifest(last.path).tensors)
+    entries_of_last = frozenset(read_manifest(last.path).tensors)
     entries = (entry_of(name, as_array(name, value)) for name, value in tensors.items())
-    return stored.issuperset(entries)
+    return entries_of_last.issuperset(entries)

@@ -266,10 +266,11 @@ class Manifest:
         if match is None:
             msg = f"{path} is not a manifest: its {len(text)} bytes do not have the format of one"
             raise CorruptCheckpointError(msg)
-        expected, body = match[1].decode(), match[2]
-        seen = xxhash.xxh3_128_hexdigest(body)
-        if seen != expected:
-            msg = f"{path} has the digest {seen}, expected {expected}: it was changed or damaged"
+        expected = match[1].decode()
+        body = match[2]
+        actual = xxhash.xxh3_128_hexdigest(body)
+        if actual != expected:
+            msg = f"{path} has the digest {actual}, expected {expected}: it was changed or damaged"
             raise CorruptCheckpointError(msg)
         try:
             content = decode_values(body)
@@ -333,9 +334,9 @@ def read_verified(path: Location, files: Mapping[str, BinaryIO]) -> LoadedCheckp
     if manifest.step != name.step:
         msg = f"{path / MANIFEST_FILE} has step {manifest.step}, expected {name.step}"
         raise CorruptCheckpointError(msg)
-    kept = manifest.kept(path, size=len(text))
+    checkpoint = manifest.kept(path, size=len(text))
     return LoadedCheckpoint(
-        **{each.name: getattr(kept, each.name) for each in fields(kept)},
+        **{field.name: getattr(checkpoint, field.name) for field in fields(checkpoint)},
         state=_read_state(path / STATE_FILE, files[STATE_FILE], manifest),
         tensors=_read_tensors(path / TENSORS_FILE, files[TENSORS_FILE], manifest),
         origin=manifest.origin,

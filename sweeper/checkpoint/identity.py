@@ -132,9 +132,10 @@ class Origin:
         if found.seed != self.seed and found.definition not in self.former:
             different.append(f"its seed was {found.seed}, and is {self.seed} now")
         for name in sorted(found.parameters.keys() & self.parameters.keys()):
-            was, now = found.parameters[name], self.parameters[name]
-            if repr(was) != repr(now):
-                different.append(f"its {name} was {was!r}, and is {now!r} now")
+            stored_value = found.parameters[name]
+            value = self.parameters[name]
+            if repr(stored_value) != repr(value):
+                different.append(f"its {name} was {stored_value!r}, and is {value!r} now")
         return different
 
 
@@ -183,12 +184,12 @@ def check_owner(
         ForeignCheckpointError: It has another owner, whom the message names, or an invalid marker.
         CheckpointError: The directory or its marker cannot be read.
     """
-    found = read_marker(directory)
-    if found is None and (adopt or not _holds_checkpoints(directory)):
+    marker = read_marker(directory)
+    if marker is None and (adopt or not _holds_checkpoints(directory)):
         return None
-    if found is not None and expected is not None and found.identity == expected.identity:
-        return found
-    owner = "an unknown owner, who left no marker there" if found is None else found.describe()
+    if marker is not None and expected is not None and marker.identity == expected.identity:
+        return marker
+    owner = "an unknown owner, who left no marker there" if marker is None else marker.describe()
     mine = f"a study that is new in {new_in}" if expected is None else expected.describe()
     msg = (
         f"{directory} belongs to {owner}, and not to {mine}; to use its files would mix the two, so "
@@ -204,11 +205,11 @@ def claim_directory(directory: Path, marker: Origin, *, adopt: bool = False) -> 
     The directory is created if missing.
     """
     for _ in range(2):
-        found = check_owner(directory, marker, adopt=adopt)
-        if found is not None and (found.seed, found.definition) == (marker.seed, marker.definition):
+        owner = check_owner(directory, marker, adopt=adopt)
+        if owner is not None and (owner.seed, owner.definition) == (marker.seed, marker.definition):
             return
         try:
-            _write(directory, marker, replacing=found is not None)
+            _write(directory, marker, replacing=owner is not None)
         except FileExistsError:
             # Another process has just written a marker, which the next round reads.
             continue

@@ -102,7 +102,8 @@ def load_newest(
         CheckpointError: The newest has a later format; or a disk or an object store that may contain
             a newer one cannot be read.
     """
-    directories, known = list(directories), list(known)
+    directories = list(directories)
+    known = list(known)
     tried: set[Location] = set()
     vanished = True
     # An attempt that has lost its lease may delete a listed checkpoint, after it has written a newer one.
@@ -140,21 +141,21 @@ def read_kept(
 
     A checkpoint whose manifest does not verify has ``good=False``.
     """
-    kept: list[KeptCheckpoint] = []
+    checkpoints: list[KeptCheckpoint] = []
     listed = [path for directory in directories for path in list_checkpoints(directory)]
     for path in dict.fromkeys([*listed, *known]):
         try:
             manifest = read_manifest(path)
             if origin is None or _is_of(path, manifest.origin, origin):
-                kept.append(manifest.kept(path))
+                checkpoints.append(manifest.kept(path))
         except ForeignCheckpointError:
             raise
         except CheckpointError as error:
             if isinstance(error.__cause__, OSError) and not _is_passed_over(path, error):
                 raise
             if _exists(path, error.__cause__):
-                kept.append(KeptCheckpoint(checkpoint_name(path).step, 0, path, good=False))
-    return tuple(sorted(kept, key=lambda k: k.step))
+                checkpoints.append(KeptCheckpoint(checkpoint_name(path).step, 0, path, good=False))
+    return tuple(sorted(checkpoints, key=lambda k: k.step))
 
 
 def read_manifest(path: Location) -> Manifest:

@@ -134,13 +134,13 @@ class ObjectStore:
         A missing prefix or bucket has none.
         """
         try:
-            found = self.retrying(lambda: self._files.find(prefix.key, detail=True))
+            infos = self.retrying(lambda: self._files.find(prefix.key, detail=True))
         except FileNotFoundError:
             return {}
         within = len(prefix.parts)
         return {
             tuple(key.strip("/").split("/")[within:]): int(info["size"] or 0)
-            for key, info in found.items()
+            for key, info in infos.items()
         }
 
     def remove(self, path: RemotePath) -> None:
@@ -243,12 +243,12 @@ def listed_objects(directory: RemotePath) -> dict[RemotePath, dict[str, int]]:
     except OSError as error:
         msg = f"the checkpoints in {directory} cannot be listed: {error}; {advice_on_store(directory)}"
         raise CheckpointError(msg) from error
-    found: dict[CheckpointName, dict[str, int]] = {}
+    sizes: dict[CheckpointName, dict[str, int]] = {}
     for names, size in listed.items():
         name = CheckpointName.parse(names[0]) if len(names) == 2 else None
         if name is not None:
-            found.setdefault(name, {})[names[1]] = size
-    return {directory / str(name): found[name] for name in sorted(found)}
+            sizes.setdefault(name, {})[names[1]] = size
+    return {directory / str(name): sizes[name] for name in sorted(sizes)}
 
 
 def list_remote(directory: RemotePath) -> tuple[RemotePath, ...]:
@@ -264,7 +264,8 @@ def is_set_aside_remote(sizes: dict[str, int]) -> bool:
 
 def set_aside_remote(path: RemotePath) -> str:
     """Rename the damaged checkpoint's manifest, and return a sentence with its new name."""
-    objects, aside = objects_at(path), path / f"{_SET_ASIDE}1"
+    objects = objects_at(path)
+    aside = path / f"{_SET_ASIDE}1"
     try:
         objects.copy(path / MANIFEST_FILE, aside)
         objects.remove(path / MANIFEST_FILE)
@@ -291,16 +292,17 @@ def sweep_remote(directory: RemotePath) -> tuple[RemotePath, ...]:
 
     Each manifest is queried by name before, in case a listing does not show it.
     """
-    objects, removed = objects_at(directory), []
+    objects = objects_at(directory)
+    removed = []
     for path, sizes in listed_objects(directory).items():
         if MANIFEST_FILE in sizes or is_set_aside_remote(sizes):
             continue
         try:
-            found = objects.size(path / MANIFEST_FILE)
+            manifest_size = objects.size(path / MANIFEST_FILE)
         except OSError as error:
             msg = f"{path / MANIFEST_FILE} cannot be looked up: {error}; {advice_on_store(path)}"
             raise CheckpointError(msg) from error
-        if found is None:
+        if manifest_size is None:
             delete_remote(path)
             removed.append(path)
     return tuple(removed)

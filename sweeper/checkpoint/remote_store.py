@@ -78,16 +78,18 @@ class RemoteCheckpointStore:
         local = CheckpointStore(scratch, origin=self._origin, operations=_NotDurable())
         try:
             try:
-                done = local.commit(snapshot, trained_seconds=trained_seconds)
+                committed = local.commit(snapshot, trained_seconds=trained_seconds)
             except CheckpointError as error:
                 msg = f"the local copy for its upload: {error}"
                 raise CheckpointError(msg) from error
             try:
-                return replace(done, path=self._upload(scratch / done.path.name, done.step))
+                return replace(
+                    committed, path=self._upload(scratch / committed.path.name, committed.step)
+                )
             except OSError as error:
                 msg = (
-                    f"the checkpoint of step {done.step} cannot be written to {self.directory}: "
-                    f"{error}. It has {done.bytes} bytes; {advice_on_store(self.directory)}"
+                    f"the checkpoint of step {committed.step} cannot be written to {self.directory}: "
+                    f"{error}. It has {committed.bytes} bytes; {advice_on_store(self.directory)}"
                 )
                 raise CheckpointError(msg) from error
         finally:
@@ -107,9 +109,10 @@ class RemoteCheckpointStore:
         for file in files:
             self._objects.upload(path / file, local / file)
         for file in files:
-            seen, expected = self._objects.size(path / file), (local / file).stat().st_size
-            if seen != expected:
-                msg = f"{path / file} has {seen} bytes after its upload, expected {expected}"
+            size = self._objects.size(path / file)
+            expected = (local / file).stat().st_size
+            if size != expected:
+                msg = f"{path / file} has {size} bytes after its upload, expected {expected}"
                 raise OSError(msg)
         self._objects.upload(path / MANIFEST_FILE, local / MANIFEST_FILE)
         self._last = checkpoint_name(path)

@@ -129,9 +129,9 @@ class TensorFile:
         for name, others in repeated.items():
             if (
                 name in arrays
-                and len({entry_of("", arrays[each]) for each in (name, *others)}) == 1
+                and len({entry_of("", arrays[repeat]) for repeat in (name, *others)}) == 1
             ):
-                arrays = {each: array for each, array in arrays.items() if each not in others}
+                arrays = {key: array for key, array in arrays.items() if key not in others}
         self._arrays = dict(sorted(arrays.items(), key=lambda item: -item[1].itemsize))
         self._header = _render_header(self._arrays)
         self.size = len(self._header) + sum(a.nbytes for a in self._arrays.values())
@@ -209,13 +209,13 @@ def _render_header(arrays: Mapping[str, Array]) -> bytes:
 def _read_exactly(
     file: BinaryIO, target: memoryview, what: str, update: Callable[[memoryview], object]
 ) -> None:
-    done = 0
-    while done < len(target):
-        count = file.readinto(target[done:])  # type: ignore[attr-defined]
+    received = 0
+    while received < len(target):
+        count = file.readinto(target[received:])  # type: ignore[attr-defined]
         if not count:
-            msg = f"it ends {len(target) - done} bytes before the end of {what}"
+            msg = f"it ends {len(target) - received} bytes before the end of {what}"
             raise ValueError(msg)
-        done += count
+        received += count
     update(target)
 
 

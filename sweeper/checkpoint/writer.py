@@ -135,9 +135,9 @@ class BackgroundWriter:
             self._errors.append(error)
 
     def _write(self) -> None:
-        done = self._commit()
-        self._kept.append(done)
-        self._events.append(done)
+        committed = self._commit()
+        self._kept.append(committed)
+        self._events.append(committed)
         doomed = self._keep.select(self._kept, self._history)
         for checkpoint in [c for c in self._kept if c in doomed]:
             try:
@@ -160,13 +160,13 @@ class BackgroundWriter:
         snapshot, trained_seconds = self._waiting.pop()
         self._history = snapshot.history
         begun = self._clock()
-        done = self._store.commit(snapshot, trained_seconds=trained_seconds)
-        return replace(done, written_seconds=self._clock() - begun)
+        committed = self._store.commit(snapshot, trained_seconds=trained_seconds)
+        return replace(committed, written_seconds=self._clock() - begun)
 
 
 def _let_go_of_locals(error: BaseException) -> None:
     """Free the local variables of a stored error's frames, because a snapshot is as large as the model."""
-    seen: BaseException | None = error
-    while seen is not None:
-        traceback.clear_frames(seen.__traceback__)
-        seen = seen.__cause__ or seen.__context__
+    current: BaseException | None = error
+    while current is not None:
+        traceback.clear_frames(current.__traceback__)
+        current = current.__cause__ or current.__context__

@@ -56,18 +56,18 @@ def build(
     # The other trials have the same code.
     tell = guard.warn if trial.number == 0 else None
     with FreshEntropy(seeds.sequence(what), what, tell):
-        made = factory(trial)
+        product = factory(trial)
     cls, expected = _EXPECTED[what]
-    right = isinstance(made, cls)
+    right = isinstance(product, cls)
     if right and what == "callbacks":
-        right = all(isinstance(each, keras.callbacks.Callback) for each in made)
+        right = all(isinstance(callback, keras.callbacks.Callback) for callback in product)
     if not right:
-        shown = f"a {type(made).__module__}.{type(made).__qualname__}"
-        if made is None or what == "callbacks":
-            shown = repr(made)
-        msg = f"the {what} factory {name_of(factory)} returned {shown}; expected {expected}"
+        description = f"a {type(product).__module__}.{type(product).__qualname__}"
+        if product is None or what == "callbacks":
+            description = repr(product)
+        msg = f"the {what} factory {name_of(factory)} returned {description}; expected {expected}"
         error = DataError(msg) if what == "data" else FactoryError(msg)
         error.of_study = True
         raise error
-    guard.check(what, made, factory)
-    return made
+    guard.check(what, product, factory)
+    return product

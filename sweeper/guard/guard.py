@@ -213,28 +213,28 @@ class Guard:
             )
         }
         if refused:
-            known = self._factories if factory is None else [factory, *self._factories]
-            raise _refusal(_outermost(visits, refused), call, known)
+            factories = self._factories if factory is None else [factory, *self._factories]
+            raise _refusal(_outermost(visits, refused), call, factories)
 
 
 def _refusal(
     ends: list[Visit], call: str, factories: list[Callable[..., Any]]
 ) -> IndependenceError:
-    before = f"an object that existed before {call} was called"
-    found = holders_of([end.obj for end in ends], factories)
+    unnamed_holder = f"an object that existed before {call} was called"
+    holders = holders_of([end.obj for end in ends], factories)
     sharings = [
         Sharing(
             kind=end.sort.value,
             name=label_of(end.obj, end.sort),
             first_path=f"{_whole(end)} of this trial",
-            second_path=found.get(id(end.obj), before),
+            second_path=holders.get(id(end.obj), unnamed_holder),
         )
         for end in ends
     ]
-    shown = "; ".join(map(str, sharings[:_MOST_SHOWN]))
+    text = "; ".join(map(str, sharings[:_MOST_SHOWN]))
     if len(sharings) > _MOST_SHOWN:
-        shown += f"; and {len(sharings) - _MOST_SHOWN} more"
-    return IndependenceError(f"{shown}; {_advice(ends, call)}", tuple(sharings))
+        text += f"; and {len(sharings) - _MOST_SHOWN} more"
+    return IndependenceError(f"{text}; {_advice(ends, call)}", tuple(sharings))
 
 
 def _roots(what: What, built: Any) -> list[tuple[ObjectPath, Any]]:
@@ -242,7 +242,7 @@ def _roots(what: What, built: Any) -> list[tuple[ObjectPath, Any]]:
     if what == "tracked":
         named = ((f"trial.track({name!r}, …)", obj) for name, obj in built.items())
     elif what == "callbacks":
-        named = ((f"callbacks[{index}]", each) for index, each in enumerate(built))
+        named = ((f"callbacks[{index}]", callback) for index, callback in enumerate(built))
     elif what == "data":
         named = ((f"Data({name}=…)", obj) for name, obj in fields_of(built).items())
     return [(ObjectPath(path), obj) for path, obj in named]
@@ -266,7 +266,8 @@ def _changed_by_training(visits: Sequence[Visit]) -> set[int]:
 
 
 def _changes_by_itself(visits: Sequence[Visit], visit: Visit) -> bool:
-    obj, sort = visit.obj, visit.sort
+    obj = visit.obj
+    sort = visit.sort
     if sort is Sort.VARIABLE:
         return _is_changed_variable(visits, visit)
     if sort is Sort.TFDATA:
@@ -374,7 +375,7 @@ def _older_initializers(visits: Sequence[Visit], old: set[int], factory: str) ->
 
     Such an initializer draws a seed when it is made, and uses it at every call.
     """
-    found: dict[tuple[int, str], list[str]] = defaultdict(list)
+    initializers: dict[tuple[int, str], list[str]] = defaultdict(list)
     for visit in visits:
         # A layer that was there before has its weights, and its initializer is done.
         if visit.sort in _LAYERS and id(visit.obj) not in old:
@@ -385,8 +386,10 @@ def _older_initializers(visits: Sequence[Visit], old: set[int], factory: str) ->
                     and sort_of(value) is Sort.INITIALIZER
                     and fields_of(value).get("_init_seed", 0) is None
                 ):
-                    found[id(value), type(value).__name__].append(f"{where} → {name.lstrip('_')}")
-    for (_, kind), paths in found.items():
+                    initializers[id(value), type(value).__name__].append(
+                        f"{where} → {name.lstrip('_')}"
+                    )
+    for (_, kind), paths in initializers.items():
         yield (
             f"initializer {kind} of {' and '.join(paths)} was made without a seed before {factory} was "
             f"called, so every trial begins with the same weights there; make it inside {factory}"
@@ -427,15 +430,15 @@ def parts_of(obj: Any, sort: Sort, path: ObjectPath, *, compiled: bool) -> Itera
     Objects that code uses have `How.USED`.
     """
     edges = itertools.islice(edges_of(obj, sort, path), _MOST_ITEMS)
-    held = _ordered(obj, edges) if sort in OF_KERAS else list(edges)
-    for edge in held:
+    parts = _ordered(obj, edges) if sort in OF_KERAS else list(edges)
+    for edge in parts:
         # The loss is what the model was compiled with.
         is_loss = sort is Sort.MODEL and edge.name == "loss"
         if edge.how is not How.COMPILED and not is_loss:
             yield from _opened(edge)
     yield from _of_code(obj, sort, path)
     if compiled:
-        yield from (edge for edge in held if edge.how is How.COMPILED)
+        yield from (edge for edge in parts if edge.how is How.COMPILED)
 
 
 def _of_code(obj: Any, sort: Sort, path: ObjectPath) -> Iterator[Edge]:
@@ -509,20 +512,20 @@ def holders_of(
 ) -> Mapping[int, str]:
     """Return the path of each wanted object in the factories and the user's modules, by id."""
     missing = {id(obj) for obj in wanted}
-    found: dict[int, str] = {}
+    paths: dict[int, str] = {}
     factories = list(factories)
 
     def visit(edge: Edge, _: int) -> Iterable[Edge] | None:
         if id(edge.obj) in missing:
             missing.discard(id(edge.obj))
-            found[id(edge.obj)] = edge.path.text
+            paths[id(edge.obj)] = edge.path.text
         sort = sort_of(edge.obj)
         if not missing or sort in (Sort.LEAF, Sort.MODULE):
             return None
         return parts_of(edge.obj, sort, edge.path, compiled=True)
 
     walk(_roots_of_names(factories), visit, most=_MOST_SEARCHED, breadth=True)
-    return found
+    return paths
 
 
 def _roots_of_names(factories: list[Callable[..., Any]]) -> Iterator[Edge]:

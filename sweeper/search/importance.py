@@ -14,7 +14,8 @@ FEWEST_TRIALS = 10
 """Minimum number of complete trials."""
 
 _AMONG_THE_BEST = 5
-_SMALLEST_SHARE, _LARGEST_SHARE = 0.1, 0.5
+_SMALLEST_SHARE = 0.1
+_LARGEST_SHARE = 0.5
 
 
 def parameter_importances(
@@ -50,11 +51,11 @@ def parameter_importances(
     share = min(max(_AMONG_THE_BEST / len(usable), _SMALLEST_SHARE), _LARGEST_SHARE)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-        found = PedAnovaImportanceEvaluator(target_quantile=share).evaluate(study)
-    whole = sum(found.values())
+        importances = PedAnovaImportanceEvaluator(target_quantile=share).evaluate(study)
+    whole = sum(importances.values())
     if not (math.isfinite(whole) and whole > 0):
         return ()
-    ranked = sorted(found.items(), key=lambda item: (-item[1], item[0]))
+    ranked = sorted(importances.items(), key=lambda item: (-item[1], item[0]))
     return tuple((name, float(value) / whole) for name, value in ranked)
 
 

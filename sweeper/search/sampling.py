@@ -76,10 +76,10 @@ def open_search(
     """
     if spec.grid is not None:
         check_grid(spec.grid, number + 1)
-    seen = () if spec.window is None else _window(spec.window, number, observations)
+    observed = () if spec.window is None else _window(spec.window, number, observations)
     with _blamed_on_sampler(f"it was made for trial {number}"):
-        finished = (replayed or ReplayedAttributes()).window(spec, seen)
-        return SearchSession(spec, number, finished, seen)
+        finished = (replayed or ReplayedAttributes()).window(spec, observed)
+        return SearchSession(spec, number, finished, observed)
 
 
 @contextmanager
@@ -119,9 +119,9 @@ class SearchSession:
         self._verdict = False
         self._given = spec.enqueue[number] if number < len(spec.enqueue) else {}
         # Where nothing looks at other trials, their number is not worth the room that it takes.
-        shown = 0 if spec.window is None else number
+        trial_number = 0 if spec.window is None else number
         sampler = make_sampler(spec, number)
-        self._storage = _WindowStorage(spec.study, spec.directions, finished, shown)
+        self._storage = _WindowStorage(spec.study, spec.directions, finished, trial_number)
         pruner = NopPruner() if spec.pruner is None else spec.pruner()
         self._study = _WindowStudy(spec.study, self._storage, sampler, pruner)
         fixed = {"fixed_params": dict(self._given)} if self._given else {}
@@ -132,10 +132,10 @@ class SearchSession:
     def suggest(self, name: str, distribution: Distribution) -> CategoricalChoice:
         """Return the trial's value of ``name``; a repeated request returns the same value."""
         if name in self._drawn:
-            before, value = self._drawn[name]
-            if to_text(before) != to_text(distribution):
+            earlier_distribution, value = self._drawn[name]
+            if to_text(earlier_distribution) != to_text(distribution):
                 msg = (
-                    f"parameter {name!r} was suggested as {before} and now as {distribution}; "
+                    f"parameter {name!r} was suggested as {earlier_distribution} and now as {distribution}; "
                     "suggest it once, or always with the same range"
                 )
                 raise ParameterError(msg)
@@ -187,10 +187,10 @@ class SearchSession:
             value = grid_value(self._spec.grid, self._number, name, distribution)
             self._hold(name, distribution, value)
             return value
-        given = self._checked_given(name, distribution) if name in self._given else None
+        enqueued = self._checked_given(name, distribution) if name in self._given else None
         drawn = self._trial._suggest(name, to_optuna(distribution))
         if name in self._given:
-            return given
+            return enqueued
         return cast(
             "CategoricalChoice", int(drawn) if isinstance(distribution, IntRange) else drawn
         )
@@ -202,12 +202,12 @@ class SearchSession:
         self._trial._cached_frozen_trial = self._frozen()
 
     def _checked_given(self, name: str, distribution: Distribution) -> CategoricalChoice:
-        given = self._given[name]
+        value = self._given[name]
         try:
-            return from_internal(distribution, to_internal(name, distribution, given))
+            return from_internal(distribution, to_internal(name, distribution, value))
         except ParameterError as error:
             msg = (
-                f"enqueue[{self._number}] gives {name!r} the value {given!r}, which is not in the "
+                f"enqueue[{self._number}] gives {name!r} the value {value!r}, which is not in the "
                 f"suggested range {distribution}; change the value or the range"
             )
             raise ParameterError(msg) from error
@@ -229,10 +229,12 @@ class ReplayedAttributes:
         """
         with self._lock:
             if self._spec != spec:
-                self._spec, self._observations, self._trials = spec, [], []
-            for at, (known, given) in enumerate(zip(self._observations, seen, strict=False)):
-                if known != given and repr(known) != repr(given):
-                    del self._observations[at:], self._trials[at:]
+                self._spec = spec
+                self._observations = []
+                self._trials = []
+            for index, (cached, observed) in enumerate(zip(self._observations, seen, strict=False)):
+                if cached != observed and repr(cached) != repr(observed):
+                    del self._observations[index:], self._trials[index:]
                     break
             for observation in seen[len(self._trials) :]:
                 self._trials.append(self._replayed(spec, observation))
@@ -294,14 +296,14 @@ def _window(
     window: int, number: int, observations: Sequence[Observation]
 ) -> tuple[Observation, ...]:
     end = max(0, number - window + 1)
-    seen = sorted((o for o in observations if o.number < end), key=lambda o: o.number)
-    if [o.number for o in seen] != list(range(end)):
+    earlier = sorted((o for o in observations if o.number < end), key=lambda o: o.number)
+    if [o.number for o in earlier] != list(range(end)):
         msg = (
             f"trial {number} with a window of {window} must see exactly the {end} trials "
-            f"below {end}, and was given {[o.number for o in seen]}; wait until all are finished"
+            f"below {end}, and was given {[o.number for o in earlier]}; wait until all are finished"
         )
         raise ValueError(msg)
-    return tuple(seen)
+    return tuple(earlier)
 
 
 def of_configurations(

@@ -91,14 +91,14 @@ _KINDS: dict[str, Callable[..., Distribution]] = {
 
 def from_text(text: str) -> Distribution:
     """Return the distribution that ``to_text`` (or Optuna) wrote; refuse a kind that sweeper lacks."""
-    found = json.loads(text)
-    if found.get("name") not in _KINDS:
+    description = json.loads(text)
+    if description.get("name") not in _KINDS:
         msg = (
-            f"the database contains a {found.get('name')}; expected a float, int or categorical "
+            f"the database contains a {description.get('name')}; expected a float, int or categorical "
             "distribution. Another tool wrote it: open the study with that tool"
         )
         raise ParameterError(msg)
-    return _KINDS[found["name"]](**found["attributes"])
+    return _KINDS[description["name"]](**description["attributes"])
 
 
 def to_internal(name: str, distribution: Distribution, value: CategoricalChoice) -> float:

@@ -85,8 +85,8 @@ def leaves_attributes(pruner: BasePruner | None) -> bool:
     """Return whether the pruner writes attributes to trials, as successive halving does with its rungs."""
     if isinstance(pruner, optuna.pruners.PatientPruner):
         return leaves_attributes(pruner._wrapped_pruner)
-    own = type(pruner).__module__.startswith("optuna.pruners.")
-    return pruner is not None and not (own and type(pruner).__name__ in _LEAVING_NOTHING)
+    optunas = type(pruner).__module__.startswith("optuna.pruners.")
+    return pruner is not None and not (optunas and type(pruner).__name__ in _LEAVING_NOTHING)
 
 
 def make_pruner(described: Mapping[str, Any]) -> BasePruner:
@@ -107,8 +107,8 @@ def make_pruner(described: Mapping[str, Any]) -> BasePruner:
         with quietly():
             return kind(**arguments)
     except (TypeError, ValueError) as error:
-        given = ", ".join(f"{name}={value!r}" for name, value in arguments.items())
-        msg = f"optuna refuses {described['class']}({given}): {error}"
+        text = ", ".join(f"{name}={value!r}" for name, value in arguments.items())
+        msg = f"optuna refuses {described['class']}({text}): {error}"
         raise DefinitionError(msg) from error
 
 
@@ -163,8 +163,8 @@ class SamplerSpec:
 def check_sampler(name: str, objectives: int = 1) -> None:
     """Check the name of a sampler for a study of so many ``objectives``, and that its package is installed."""
     if name not in SAMPLERS:
-        known = ", ".join(sorted(SAMPLERS))
-        msg = f"sampler={name!r} is not known; use one of {known}, or a callable(seed) -> sampler"
+        names = ", ".join(sorted(SAMPLERS))
+        msg = f"sampler={name!r} is not known; use one of {names}, or a callable(seed) -> sampler"
         raise DefinitionError(msg)
     if name in _PACKAGES:
         package, extra = _PACKAGES[name]

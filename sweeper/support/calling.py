@@ -33,7 +33,8 @@ def retrying(
     An error that ``may_pass`` is followed by another try, if that begins within ``patience`` seconds from now.
     Pauses double from ``first_pause`` to ``longest_pause`` seconds, plus or minus half.
     """
-    deadline, pause = time.monotonic() + patience, first_pause
+    deadline = time.monotonic() + patience
+    pause = first_pause
     while True:
         try:
             return call()
@@ -61,7 +62,7 @@ def run_side_by_side(
         BaseException: The error of the first failed piece, in their order.
     """
     with ThreadPoolExecutor(max(1, min(slots, len(work)))) as pool:
-        futures = [pool.submit(each) for each in work]
+        futures = [pool.submit(task) for task in work]
         try:
             wait_for_all(futures)
         finally:
@@ -81,6 +82,6 @@ def wait_for_all(futures: Sequence[Future[Any]]) -> None:
     thread, a waiting main thread does not wake, so the wait has a timeout.
     """
     while True:
-        done, waiting = wait(futures, timeout=_WAKES_EVERY, return_when=FIRST_EXCEPTION)
-        if not waiting or any(each.exception() is not None for each in done):
+        finished, waiting = wait(futures, timeout=_WAKES_EVERY, return_when=FIRST_EXCEPTION)
+        if not waiting or any(future.exception() is not None for future in finished):
             return

@@ -42,10 +42,10 @@ def install_command(extra: str = "", *others: str) -> str:
 
     The installer reads the extra's packages from the installed distribution, wherever that came from.
     """
-    shown = _shown(Path(sys.executable))
-    installer = [shown, "-m", "pip", "install"]
+    python = _shown(Path(sys.executable))
+    installer = [python, "-m", "pip", "install"]
     if find_spec("pip") is None:
-        installer = ["uv", "pip", "install", "--python", shown]
+        installer = ["uv", "pip", "install", "--python", python]
     ours = [f"{DISTRIBUTION}[{extra}]"] if extra else []
     return shlex.join([*installer, *ours, *others])
 

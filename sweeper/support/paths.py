@@ -97,9 +97,9 @@ class RemotePath:
         for part in self.parts:
             if not _KEY_PART.fullmatch(part) or part in (".", ".."):
                 # Behind a scheme, because there a colon has something to hide.
-                shown = shown_url(f"{self.protocol}://{part}").partition("://")[2]
+                safe_part = shown_url(f"{self.protocol}://{part}").partition("://")[2]
                 msg = (
-                    f"{shown!r} cannot be part of a place in an object store; use letters, digits, "
+                    f"{safe_part!r} cannot be part of a place in an object store; use letters, digits, "
                     "'.', '_', '=', '+' and '-' between the slashes"
                 )
                 raise UsageError(msg)
@@ -138,8 +138,8 @@ def parse_location(text: str) -> Location:
     if not separator and not text.lower().startswith(_ALMOST):
         return Path(text).expanduser()
     if protocol not in PROTOCOLS:
-        known = ", ".join(f"{name}://" for name in PROTOCOLS)
-        msg = f"{shown_url(text)!r} is in none of the known object stores ({known})"
+        protocols = ", ".join(f"{name}://" for name in PROTOCOLS)
+        msg = f"{shown_url(text)!r} is in none of the known object stores ({protocols})"
         raise UsageError(msg)
     if "@" in rest:
         msg = (
@@ -239,9 +239,9 @@ def scratch_directory(what: str) -> Iterator[Path]:
     for directory in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
         # Somebody else may be removing it too, and what cannot be removed is only in the way.
         with contextlib.suppress(OSError):
-            found = directory.lstat()
-            ours = stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid()
-            if ours and time.time() - found.st_mtime > _SETTLING:
+            info = directory.lstat()
+            ours = stat.S_ISDIR(info.st_mode) and info.st_uid == os.getuid()
+            if ours and time.time() - info.st_mtime > _SETTLING:
                 with _locked(directory):
                     shutil.rmtree(directory)
     with tempfile.TemporaryDirectory(prefix=f"{_PREFIX}{what}-") as name, _locked(Path(name)):
@@ -253,9 +253,9 @@ def _locked(directory: Path) -> Iterator[None]:
     """Context manager that holds the directory's lock; BlockingIOError if another process holds it."""
     import fcntl
 
-    held = os.open(directory / _LOCK, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW, 0o600)
+    descriptor = os.open(directory / _LOCK, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW, 0o600)
     try:
-        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         yield
     finally:
-        os.close(held)
+        os.close(descriptor)

@@ -49,17 +49,19 @@ def shown_url(url: object) -> str:
     address, mark, query = text.partition("?")
     if mark and "@" in query and "=" not in query.partition("@")[0]:
         # A password with a question mark in it.
-        address, mark, query = text, "", ""
-    shown = _shown_address(address)
+        address = text
+        mark = ""
+        query = ""
+    safe_address = _shown_address(address)
     if not mark:
-        return shown
-    return f"{shown}?{'&'.join(_shown_parameter(part) for part in query.split('&'))}"
+        return safe_address
+    return f"{safe_address}?{'&'.join(_shown_parameter(part) for part in query.split('&'))}"
 
 
 def shown_text(text: str) -> str:
     """Return ``text``, such as an error's message, with `shown_url` applied to every URL in it."""
-    shown = _URL_IN_TEXT.sub(lambda found: shown_url(found[0]), text)
-    return _SECRET.sub(rf"\1{_HIDDEN}", shown)
+    safe_text = _URL_IN_TEXT.sub(lambda found: shown_url(found[0]), text)
+    return _SECRET.sub(rf"\1{_HIDDEN}", safe_text)
 
 
 def without_secrets(text: str, url: object) -> str:
@@ -73,19 +75,19 @@ def without_secrets(text: str, url: object) -> str:
 
 
 def _shown_address(address: str) -> str:
-    shown = _SECRET.sub(rf"\1{_HIDDEN}", _without_credentials(address))
+    safe_address = _SECRET.sub(rf"\1{_HIDDEN}", _without_credentials(address))
     plain = unquote(address)
-    if shown == address != plain and _shown_address(plain) != plain:
+    if safe_address == address != plain and _shown_address(plain) != plain:
         # What a parser took for a name, and wrote with its punctuation encoded.
         return _shown_address(plain)
-    return shown
+    return safe_address
 
 
 def _without_credentials(address: str) -> str:
     if _NO_CREDENTIALS.match(address):
         return address
-    credentials, at, rest = address.rpartition("@")
-    if not at:
+    credentials, mark, rest = address.rpartition("@")
+    if not mark:
         pattern = _IN_KEY if address.lower().startswith(("s3://", "gs://")) else _NO_PORT
         return pattern.sub(rf"\1{_HIDDEN}", address)
     begins = _BEGINS.match(credentials)
@@ -103,7 +105,7 @@ def _shown_parameter(part: str) -> str:
 
 def _secrets(url: str) -> set[str]:
     address, _, query = url.partition("?")
-    found = {
+    secrets = {
         value
         for part in query.split("&")
         for name, _, value in (part.partition("="),)
@@ -111,5 +113,7 @@ def _secrets(url: str) -> set[str]:
     }
     for begins in (address, url):
         if not _NO_CREDENTIALS.match(begins):
-            found.add(begins.rpartition("@")[0].rpartition("://")[2].partition(":")[2])
-    return {each for one in found for each in (one, unquote(one)) if each and each != _HIDDEN}
+            secrets.add(begins.rpartition("@")[0].rpartition("://")[2].partition(":")[2])
+    return {
+        secret for one in secrets for secret in (one, unquote(one)) if secret and secret != _HIDDEN
+    }

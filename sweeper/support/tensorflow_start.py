@@ -67,7 +67,7 @@ def _without(unwanted: re.Pattern[bytes]) -> Iterator[None]:
         yield
         return
     try:
-        kept = os.dup(_STDERR)
+        stderr_copy = os.dup(_STDERR)
     except OSError:
         # A process without a standard error says nothing anyway.
         yield
@@ -83,13 +83,13 @@ def _without(unwanted: re.Pattern[bytes]) -> Iterator[None]:
             raise
         finally:
             _flush()
-            os.dup2(kept, _STDERR)
+            os.dup2(stderr_copy, _STDERR)
             written.seek(0)
             rest = b"".join(line for line in written if wanted or not unwanted.match(line))
             if rest:
-                with os.fdopen(kept, "wb", closefd=False) as stderr:
+                with os.fdopen(stderr_copy, "wb", closefd=False) as stderr:
                     stderr.write(rest)
-            os.close(kept)
+            os.close(stderr_copy)
 
 
 def _flush() -> None:

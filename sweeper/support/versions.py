@@ -74,8 +74,8 @@ class SelfTestResult:
 def kept_result(environment: Environment) -> SelfTestResult | None:
     """Return the result that is kept for an environment; None if there is none that can be read."""
     try:
-        stored = json.loads(_file(environment).read_text(encoding="utf-8"))
-        return SelfTestResult(environment, stored["seconds"], tuple(stored["differences"]))
+        result = json.loads(_file(environment).read_text(encoding="utf-8"))
+        return SelfTestResult(environment, result["seconds"], tuple(result["differences"]))
     except (OSError, ValueError, KeyError, TypeError):
         return None  # a missing or torn file: the test runs again
 
@@ -104,9 +104,9 @@ def _file(environment: Environment) -> Path:
 
 def version_of(name: str) -> str:
     """Return the version of a distribution, or of another one that has the same library; empty if none is installed."""
-    for each in (name, *_OTHER_NAMES.get(name, ())):
+    for distribution in (name, *_OTHER_NAMES.get(name, ())):
         try:
-            return metadata.version(each)
+            return metadata.version(distribution)
         except metadata.PackageNotFoundError:
             continue
     return ""

@@ -153,7 +153,8 @@ class _Drive:
 
     def _follow(self, placement: _Placement | None) -> None:
         """Report events until the placed hosts, or all workers, have ended."""
-        health, last = DatabaseHealth(self._tell), False
+        health = DatabaseHealth(self._tell)
+        last = False
         while not last:
             began = time.monotonic()
             last = health.retrying(partial(self._look, placement), lambda: health.given_up)
@@ -166,16 +167,16 @@ class _Drive:
     def _look(self, placement: _Placement | None) -> bool:
         """Report what has changed since the last look; return whether the hosts, or all workers, had ended."""
         if placement is None:
-            over = not any(each.live for each in self._repository.workers(self._study))
+            over = not any(worker.live for worker in self._repository.workers(self._study))
         else:
             over = placement.done()
-        now = time.monotonic()
+        time_now = time.monotonic()
         for trial in self._repository.status(self._study).trials:
-            before, since = self._seen.get(trial.number, (None, now))
-            if trial == before:
+            earlier, since = self._seen.get(trial.number, (None, time_now))
+            if trial == earlier:
                 continue
-            self._seen[trial.number] = trial, now
-            for event in progress_between(before, trial, now - since):
+            self._seen[trial.number] = trial, time_now
+            for event in progress_between(earlier, trial, time_now - since):
                 self._tell(event)
             if trial.state == "failed" and self._request.options.fail_fast and not self._failed:
                 self._failed = TrialError(
@@ -226,7 +227,8 @@ def progress_between(
 
     ``before`` is its status at the earlier look; None if it had not begun.
     """
-    number, state = trial.number, trial.state
+    number = trial.number
+    state = trial.state
     attempts, epoch = (0, 0) if before is None else (before.attempts, before.epoch)
     is_new = trial.attempts > attempts
     if is_new:
@@ -234,8 +236,8 @@ def progress_between(
     if trial.params and (is_new or before is None or not before.params):
         yield TrainingStarted(number, dict(trial.params), trial.epochs or 0, 0, 0, epoch)
     if trial.epoch > epoch:
-        each = seconds / (trial.epoch - epoch)
-        yield EpochFinished(number, trial.epoch - 1, 0, trial.metrics, each)
+        epoch_seconds = seconds / (trial.epoch - epoch)
+        yield EpochFinished(number, trial.epoch - 1, 0, trial.metrics, epoch_seconds)
     if state not in ("running", "waiting") and (is_new or before is None or before.state != state):
         outcome = cast("Outcome", state)
         yield AttemptEnded(number, trial.attempts, outcome, trial.value, trial.error)

@@ -54,8 +54,8 @@ class DaskCluster:
             raise UsageError(msg) from error
         if not self.nodes:
             self.close()
-            shown = shown_url(address)
-            msg = f"the Dask scheduler at {shown} has no workers; start some: dask worker {shown}"
+            location = shown_url(address)
+            msg = f"the Dask scheduler at {location} has no workers; start some: dask worker {location}"
             raise UsageError(msg)
 
     @property
@@ -69,10 +69,10 @@ class DaskCluster:
         return joblib.parallel_config(backend="dask", client=self._client)
 
     def close(self) -> None:
-        for held in (self._client, self._made):
-            if held is not None:
+        for connection in (self._client, self._made):
+            if connection is not None:
                 with contextlib.suppress(OSError, TimeoutError):
-                    held.close()
+                    connection.close()
 
 
 def _made_here(hosts: int) -> Any:
@@ -168,8 +168,8 @@ class RayCluster:
 def _join(address: str | None, hosts: int) -> None:
     import ray
 
-    own: dict[str, Any] = {"num_cpus": max(_FEWEST, hosts), "include_dashboard": False}
-    where = own if address is None else {"address": address}
+    local: dict[str, Any] = {"num_cpus": max(_FEWEST, hosts), "include_dashboard": False}
+    where = local if address is None else {"address": address}
     try:
         ray.init(**where, log_to_driver=False, logging_level=logging.ERROR)
         if address is None:

@@ -94,24 +94,24 @@ class WarmServer:
         # The main thread handles signals only when it wakes.
         while self._said is None and not self._connection.poll(_WAKES_EVERY):
             pass
-        said = self._said = self._said or received_from(self._connection)
-        if said is None:
+        reply = self._said = self._said or received_from(self._connection)
+        if reply is None:
             status = ExitStatus(self._process.wait())
             msg = f"the process that imports the study {status.describe()}; see its output above"
             raise ExecutionError(msg)
-        if said["event"] == "failed":
-            kind = getattr(errors, said["type"], SweeperError)
+        if reply["event"] == "failed":
+            kind = getattr(errors, reply["type"], SweeperError)
             if issubclass(kind, StudyImportError):
-                raise kind(said["message"], said["trace"])
-            raise kind(said["message"])
-        self.source = replace(self.source, code=said["code"])
-        self._imported_by_trials = said["imported_by_trials"]
+                raise kind(reply["message"], reply["trace"])
+            raise kind(reply["message"])
+        self.source = replace(self.source, code=reply["code"])
+        self._imported_by_trials = reply["imported_by_trials"]
         return Loaded(
-            StudySettings.from_json(said["settings"]),
-            bool(said["threads_given"]),
-            said["cannot_fork"],
-            CodeFingerprint.from_json(self.source.defined_code or said["code"]),
-            said["imported_by_trials"],
+            StudySettings.from_json(reply["settings"]),
+            bool(reply["threads_given"]),
+            reply["cannot_fork"],
+            CodeFingerprint.from_json(self.source.defined_code or reply["code"]),
+            reply["imported_by_trials"],
         )
 
     def launch(self, assignment: Assignment) -> TrialProcess:
@@ -166,7 +166,9 @@ class WarmServer:
         self._control.close()
 
     def _begin(self, process: ServerProcess) -> None:
-        self._process, self._control, self._said = process, process.control, None
+        self._process = process
+        self._control = process.control
+        self._said = None
         self._connection = Connection(os.dup(process.control.fileno()))
         self._say({"source": asdict(self.source) if self.isolation == "fork" else None})
 

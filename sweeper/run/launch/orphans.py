@@ -38,15 +38,17 @@ def kill_orphans(but: Collection[int]) -> set[int]:
     Python's resource tracker is spared: it frees the shared memory of ended processes, and exits.
     Returned are the children that still run: another user's after 2 seconds, this user's after 30.
     """
-    began, ended = time.monotonic(), set[int]()
+    began = time.monotonic()
+    ended = set[int]()
     while True:
         children = [child for child in psutil.Process().children() if child.pid not in but]
         orphans = [child for child in children if not _ends_by_itself(child)]
-        pids, before = {orphan.pid for orphan in orphans}, ended
+        pids = {orphan.pid for orphan in orphans}
+        ended_before = ended
         ended = {child.pid for child in children} - pids
         patience = _PATIENCE_WITH_OURS if any(map(_is_ours, orphans)) else _PATIENCE
         # A child that has just ended leaves its own children to this process: they are in the next look.
-        if (not orphans and ended <= before) or time.monotonic() - began > patience:
+        if (not orphans and ended <= ended_before) or time.monotonic() - began > patience:
             return pids
         for orphan in orphans:
             kill_tree(orphan)

@@ -53,8 +53,8 @@ def is_credential(variable: str) -> bool:
 
 def trial_environment() -> dict[str, str]:
     """Return the environment for a Python that runs trials: this one's, without credentials."""
-    kept = {name: value for name, value in os.environ.items() if not is_credential(name)}
-    return {**kept, **HASH_SEED}
+    environment = {name: value for name, value in os.environ.items() if not is_credential(name)}
+    return {**environment, **HASH_SEED}
 
 
 _SERVER = ("-P", "-m", "sweeper.run.launch.warm_server")
@@ -87,7 +87,8 @@ class ServerProcess:
             raise ExecutionError(msg) from error
         finally:
             theirs.close()
-        self.control, self.pid = ours, self._process.pid
+        self.control = ours
+        self.pid = self._process.pid
 
     def wait(self) -> int:
         """Wait for the process, and return its exit code as `subprocess` does."""

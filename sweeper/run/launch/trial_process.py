@@ -100,10 +100,10 @@ class TrialProcess:
 def received_from(connection: Connection) -> dict[str, Any] | None:
     """Return what a fork server, or its worker, says next; None if it is dead."""
     try:
-        said: dict[str, Any] = json.loads(connection.recv_bytes())
+        reply: dict[str, Any] = json.loads(connection.recv_bytes())
     except (EOFError, OSError):
         return None
-    return said
+    return reply
 
 
 class Launcher(Protocol):
@@ -138,10 +138,10 @@ def kill_tree(process: psutil.Process | None, spare: int | None = None) -> None:
     family: dict[int, psutil.Process] = {}
     while True:
         try:
-            found = [process, *process.children(recursive=True)]
+            members = [process, *process.children(recursive=True)]
         except psutil.NoSuchProcess:
             break
-        new = [m for m in found if m.pid not in family and m.pid != spare]
+        new = [m for m in members if m.pid not in family and m.pid != spare]
         if not new:
             break
         for member in new:
@@ -215,7 +215,8 @@ def progress_of(
         case StepsReached():
             return StepsDone(trial, message.epoch, message.step)
         case Started():
-            steps, start = message.steps_per_epoch, (message.start_step, message.start_epoch)
+            steps = message.steps_per_epoch
+            start = (message.start_step, message.start_epoch)
             return TrainingStarted(trial, dict(params), epochs, steps, *start)
         case EpochsEnded(epochs=(*_, last), seconds=float(seconds)):
             return EpochFinished(trial, last.epoch, message.step, last.metrics, seconds)

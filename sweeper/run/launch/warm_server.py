@@ -140,7 +140,8 @@ class _Server:
                     gc.collect()
                     gc.freeze()
                     return
-                unfit[0], code = 1, 0
+                unfit[0] = 1
+                code = 0
             except BaseException:
                 traceback.print_exc()
             # If TensorFlow has run, the usual exit of a forked process hangs.
@@ -200,24 +201,25 @@ class _Server:
                 if request is None or not received:
                     signal.set_wakeup_fd(-1)
                     return
-                for each in received:
+                for received_descriptor in received:
                     # A program that a trial starts must not inherit the trial's pipe and hold it open.
-                    os.set_inheritable(each, False)
+                    os.set_inheritable(received_descriptor, False)
                 self._fork(request, received, (wake_read, wake_write, selector))
 
     def _fork(self, request: dict[str, Any], received: list[int], own: tuple[Any, ...]) -> None:
-        descriptor, reports = received[0], Connection(received[1])
+        descriptor = received[0]
+        reports = Connection(received[1])
         # The trial unblocks the signals when it can handle them.
-        held = signal.pthread_sigmask(signal.SIG_BLOCK, signals_to_stop())
+        earlier_mask = signal.pthread_sigmask(signal.SIG_BLOCK, signals_to_stop())
         try:
             pid = os.fork()
         except OSError as error:
-            signal.pthread_sigmask(signal.SIG_SETMASK, held)
+            signal.pthread_sigmask(signal.SIG_SETMASK, earlier_mask)
             os.close(descriptor)
             _report(reports, error=str(error))
             return
         if pid:
-            signal.pthread_sigmask(signal.SIG_SETMASK, held)
+            signal.pthread_sigmask(signal.SIG_SETMASK, earlier_mask)
             self._trials[pid] = reports
             os.close(descriptor)
             _report(reports, pid=pid)
@@ -227,8 +229,8 @@ class _Server:
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             # If this process held another trial's pipes open, that trial's worker would not see their end.
-            for each in (*own, reports, *self._trials.values()):
-                each.close()
+            for resource in (*own, reports, *self._trials.values()):
+                resource.close()
             self.control.close()
             self._socket.close()
             die_with_parent()

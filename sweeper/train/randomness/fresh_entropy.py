@@ -125,7 +125,8 @@ class FreshEntropy(Component):
 
     def _tell_taken(self) -> None:
         if self._tell is not None and self._taken is not None:
-            tell, self._tell = self._tell, None
+            tell = self._tell
+            self._tell = None
             tell(self._taken)
 
     def capture(self, tensors: Tensors) -> Json:
@@ -164,7 +165,7 @@ def _replaced() -> Replacements:
     yield NUMPY_BITS, _randbits
     yield PYTHON_SEED, _seed
     yield MODULE_SEED, types.MethodType(_seed, MODULE_SEED.current.__self__)
-    yield from ((each, _urandom) for each in (SYSTEM_BYTES, SYSTEM_BYTES_OF_RANDOM))
+    yield from ((source, _urandom) for source in (SYSTEM_BYTES, SYSTEM_BYTES_OF_RANDOM))
 
 
 _replacing = Interception(_replaced)

@@ -50,7 +50,7 @@ class GlobalSeedGenerator(Component):
             self._later.append((weakref.ref(trace.graph), name, generator))
 
     def _refuse_functions_of_another(self, generator: Any) -> None:
-        self._later = [each for each in self._later if each[0]() is not None]
+        self._later = [traced for traced in self._later if traced[0]() is not None]
         for _, name, took_in in self._later:
             if took_in is not generator:
                 msg = (
@@ -79,9 +79,9 @@ class GlobalSeedGenerator(Component):
         del tensors
         if saved["traced"] == (self._traced is not None):
             return []
-        now, was = ("does not use", "did") if saved["traced"] else ("uses", "did not")
-        seen = f"the training step {now} Keras's global seed generator"
-        return [f"{seen}, and {was} when the checkpoint was written"]
+        present, past = ("does not use", "did") if saved["traced"] else ("uses", "did not")
+        difference = f"the training step {present} Keras's global seed generator"
+        return [f"{difference}, and {past} when the checkpoint was written"]
 
     def restore(self, saved: Json, tensors: Mapping[str, Any]) -> None:
         if self._traced is not None:

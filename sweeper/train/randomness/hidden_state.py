@@ -128,15 +128,15 @@ class RandomOperations(Interception, Component):
 
     def _replaced(self) -> Replacements:
         yield DRAWN_SEED, self._recording_seed(DRAWN_SEED.current)
-        for op, each in RANDOM_FUNCTIONS.items():
-            yield each, self._drawing(op, self._seeded(op, each.current))
-        for op, each in RAW_RANDOM_FUNCTIONS.items():
-            yield each, self._seeded(op, each.current)
+        for op, function in RANDOM_FUNCTIONS.items():
+            yield function, self._drawing(op, self._seeded(op, function.current))
+        for op, function in RAW_RANDOM_FUNCTIONS.items():
+            yield function, self._seeded(op, function.current)
         yield DATASET_FUNCTION, self._marking(DATASET_FUNCTION.current)
 
     def capture(self, tensors: Tensors) -> Json:
         self._restart_after_new_seed()
-        states = {name: each.state.numpy() for name, each in self.generators.items()}
+        states = {name: generator.state.numpy() for name, generator in self.generators.items()}
         states |= self._waiting
         return {
             "calls": [[*call, number] for call, number in self._calls.items()],
@@ -188,7 +188,8 @@ class RandomOperations(Interception, Component):
     @contextmanager
     def tracing(self, function: Any) -> Iterator[None]:
         """Context manager for tracing ``function``, which counts its draws."""
-        module, name = getattr(function, "__module__", ""), getattr(function, "__qualname__", "")
+        module = getattr(function, "__module__", "")
+        name = getattr(function, "__qualname__", "")
         self._local.functions.append((f"{module}.{name}", count()))
         try:
             yield

@@ -135,9 +135,11 @@ class Interception:
         self._before: list[list[tuple[Replaceable, Any]]] = []
 
     def __enter__(self) -> Self:
-        made = list(self._replacements())
-        self._before.append([(each, each.current) for each, _ in reversed(made)])
-        _put(made)
+        replacements = list(self._replacements())
+        self._before.append(
+            [(replaceable, replaceable.current) for replaceable, _ in reversed(replacements)]
+        )
+        _put(replacements)
         return self
 
     def __exit__(self, *_exception: object) -> None:
@@ -145,5 +147,5 @@ class Interception:
 
 
 def _put(functions: Replacements) -> None:
-    for each, function in functions:
-        setattr(each.owner, each.name, function)
+    for replaceable, function in functions:
+        setattr(replaceable.owner, replaceable.name, function)

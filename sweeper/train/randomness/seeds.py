@@ -54,7 +54,7 @@ def seed_everything(seed: int) -> None:
 
     from sweeper.train.randomness.generators import global_seed_generator
 
-    before = global_seed_generator()
-    if before is not None:
-        _earlier.append(before)
+    earlier = global_seed_generator()
+    if earlier is not None:
+        _earlier.append(earlier)
     keras.utils.set_random_seed(seed)

@@ -38,7 +38,8 @@ _WIDTH = 8
 
 def ordered_sums() -> Replacements:
     """Yield what makes sums, with its replacements."""
-    add_n, create = ADD_N.current, GRAPH_OPERATION.current
+    add_n = ADD_N.current
+    create = GRAPH_OPERATION.current
 
     def add_all(inputs: Sequence[Any], name: str | None = None) -> Any:
         if len(inputs) <= 2:

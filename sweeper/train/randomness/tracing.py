@@ -55,14 +55,17 @@ class TracedFunctions(Interception):
         self._listeners.append(listener)
 
     def _replaced(self) -> Replacements:
-        trace, call = TRACE.current, CALL.current
+        trace = TRACE.current
+        call = CALL.current
 
         def tracing(name: Any, python_func: Any, *arguments: Any, **options: Any) -> Any:
             function = tf_decorator.unwrap(python_func)[1]
             with self._within(function):
                 graph = trace(name, python_func, *arguments, **options)
             variables = (
-                variable for each in graph._weak_variables if (variable := each()) is not None
+                variable
+                for reference in graph._weak_variables
+                if (variable := reference()) is not None
             )
             traced = Trace(function, graph, tuple(variables))
             for listener in self._listeners:

@@ -102,27 +102,28 @@ def match_warm_start(options: WarmStart, model: keras.Model) -> WarmValues:
         )
         raise CheckpointError(msg)
     try:
-        stored = read_weights(located, model, options)
+        weights = read_weights(located, model, options)
     except OSError as error:
         msg = f"the warm start {located.path} cannot be read: {error}; check the disk, then resume"
         raise CheckpointError(msg) from error
     if located.digest() != digest:
         msg = f"the warm start {located.path} was changed while it was read; start again"
         raise CheckpointError(msg)
-    taken = {each.key for each in stored.matches}
-    extra = [name for name in stored.values if name not in taken]
-    fitting, mismatches = _compare(stored.matches, stored.values, extra)
+    taken = {match.key for match in weights.matches}
+    extra = [name for name in weights.values if name not in taken]
+    fitting, mismatches = _compare(weights.matches, weights.values, extra)
     of_the_model = len(fitting)
     if options.optimizer:
-        slots, differing = _compare_optimizer(model, stored, str(located.path))
-        fitting, mismatches = fitting + slots, mismatches + differing
+        slots, differing = _compare_optimizer(model, weights, str(located.path))
+        fitting = fitting + slots
+        mismatches = mismatches + differing
     report = WarmStartReport(
         path=str(located.path),
-        kind=stored.kind,
+        kind=weights.kind,
         digest=digest,
         model=model.name,
         matched=tuple((match.name, str(match.key)) for match, _ in fitting),
-        of=len(stored.matches),
+        of=len(weights.matches),
         mismatches=tuple(mismatches),
         optimizer=len(fitting) - of_the_model,
     )
@@ -139,7 +140,8 @@ def _compare(
     matches: Sequence[Match], values: Mapping[str, Array], extra: Iterable[str]
 ) -> Compared:
     """Compare the shapes and dtypes of variables with those of values; ``extra`` have no variable."""
-    fitting, mismatches = [], []
+    fitting = []
+    mismatches = []
     for match in matches:
         value = values.get(match.key or "")
         if value is None:
@@ -151,8 +153,8 @@ def _compare(
             fitting.append((match, value))
             continue
         kind: MismatchKind = "other dtype" if shape == value.shape else "other shape"
-        seen = f"{dtype}{list(shape)}, and {form_of(value)} in it ({match.key})"
-        mismatches.append(Mismatch(kind, match.name, seen))
+        description = f"{dtype}{list(shape)}, and {form_of(value)} in it ({match.key})"
+        mismatches.append(Mismatch(kind, match.name, description))
     mismatches += [Mismatch("extra", name, form_of(values[name])) for name in extra]
     return fitting, mismatches
 
@@ -176,9 +178,10 @@ def _compare_optimizer(model: keras.Model, stored: StoredWeights, path: str) -> 
         msg = f"the warm start {path} has no optimizer state"
         raise WarmStartError(msg)
     rate = getattr(optimizer, "inner_optimizer", optimizer)._learning_rate
-    names, own = list(stored.optimizer), optimizer.variables
+    names = list(stored.optimizer)
+    variables = optimizer.variables
     matches = []
-    for index, (variable, name) in enumerate(zip_longest(own, names[: len(own)])):
+    for index, (variable, name) in enumerate(zip_longest(variables, names[: len(variables)])):
         if variable is rate:
             continue
         reason = f"not in it; looked for optimizer variable {index}"
@@ -187,7 +190,7 @@ def _compare_optimizer(model: keras.Model, stored: StoredWeights, path: str) -> 
             matches.append(Match(variable, None, f"{reason}, which is {name} there"))
         else:
             matches.append(Match(variable, name, reason))
-    return _compare(matches, stored.optimizer, names[len(own) :])
+    return _compare(matches, stored.optimizer, names[len(variables) :])
 
 
 def _slot(name: str) -> str:
@@ -243,26 +246,32 @@ def _read_sweeper(path: Location, model: keras.Model) -> StoredWeights:
             f"equals; give that one, {same['name']}, or WarmStart.from_trial(…)"
         )
         raise WarmStartError(msg)
-    stored: list[str] = loaded.state["model"]
+    stored_paths: list[str] = loaded.state["model"]
     variables = list({id(v): v for v in model.variables}.values())
-    own = [v.path for v in variables]
-    names, wanted = unique_names(stored), unique_names(own)
-    if not set(wanted) <= set(names):
+    variable_paths = [v.path for v in variables]
+    names = unique_names(stored_paths)
+    targets = unique_names(variable_paths)
+    if not set(targets) <= set(names):
         # Keras counts layers without a name over the whole process: `dense_7` here was `dense` there. A number in
         # a name of the user's stays, because `block_2` is not `block_1`.
         layers = model._flatten_layers()
-        generated = {to_snake_case(type(each).__name__) for each in layers}
-        names, wanted = (_without_numbers(paths, generated) for paths in (stored, own))
-        if not set(wanted) & set(names):
-            below = ([path.partition("/")[2] or path for path in each] for each in (stored, own))
-            names, wanted = (_without_numbers(paths, generated) for paths in below)
-    tensors = [loaded.tensors[f"model/{index:05d}"] for index in range(len(stored))]
+        generated = {to_snake_case(type(layer).__name__) for layer in layers}
+        names, targets = (
+            _without_numbers(paths, generated) for paths in (stored_paths, variable_paths)
+        )
+        if not set(targets) & set(names):
+            below = (
+                [path.partition("/")[2] or path for path in group]
+                for group in (stored_paths, variable_paths)
+            )
+            names, targets = (_without_numbers(paths, generated) for paths in below)
+    tensors = [loaded.tensors[f"model/{index:05d}"] for index in range(len(stored_paths))]
     return StoredWeights(
         kind="checkpoint of sweeper's",
         values=_without_random_states(dict(zip(names, tensors, strict=True))),
         matches=[
             Match(v, name if name in names else None, _looked_for([name]))
-            for v, name in zip(variables, wanted, strict=True)
+            for v, name in zip(variables, targets, strict=True)
             if not is_random_state(v.path)
         ],
         optimizer={
@@ -275,11 +284,11 @@ def _read_sweeper(path: Location, model: keras.Model) -> StoredWeights:
 def unique_names(names: Sequence[str], mark: str = "#") -> list[str]:
     """Return the names; a repeated name gets a suffix ``#2``, ``#3``, …, or another ``mark``."""
     counts: dict[str, int] = {}
-    found = []
+    unique = []
     for name in names:
         counts[name] = counts.get(name, 0) + 1
-        found.append(name if counts[name] == 1 else f"{name}{mark}{counts[name]}")
-    return found
+        unique.append(name if counts[name] == 1 else f"{name}{mark}{counts[name]}")
+    return unique
 
 
 def _without_numbers(paths: Sequence[str], generated: Collection[str]) -> list[str]:
@@ -393,13 +402,14 @@ def _named_differently(key: str, ours: Mapping[str, str], theirs: Mapping[str, s
     parts = group.split("/")
     # A path through an attribute has its name; a path through ``layers`` has a class and a count.
     kind = _COUNTED.fullmatch(parts[-2]) if "layers" in parts[-3:-2] else None
-    own, other = ours.get(group), theirs.get(group)
-    if kind is None or own is None or other is None or own == other:
+    ours_name = ours.get(group)
+    theirs_name = theirs.get(group)
+    if kind is None or ours_name is None or theirs_name is None or ours_name == theirs_name:
         return ""
     generated = re.compile(rf"{re.escape(kind[1])}(_\d+)?")
-    if generated.fullmatch(own) or generated.fullmatch(other):
+    if generated.fullmatch(ours_name) or generated.fullmatch(theirs_name):
         return ""
-    return f"named differently: {key} in it belongs to the layer {other!r}, and this is {own!r}"
+    return f"named differently: {key} in it belongs to the layer {theirs_name!r}, and this is {ours_name!r}"
 
 
 class _RecordingStore(H5IOStore):  # type: ignore[misc] # Keras asks for its own class
@@ -484,11 +494,13 @@ def _read_tensorflow(prefix: Path, model: keras.Model, options: WarmStart) -> St
         )
         raise WarmStartError(msg) from error
     walked = _walk(nodes, root, model)
-    known = {id(v) for v in model.variables}
+    model_ids = {id(v) for v in model.variables}
     # A tf.Variable of the user's is in the checkpoint, but not in Keras's list.
-    own = [variable for i, (variable, key, _) in walked.items() if i not in known and key in below]
+    user_variables = [
+        variable for i, (variable, key, _) in walked.items() if i not in model_ids and key in below
+    ]
     matches = []
-    for variable in [*variables_of(model), *own]:
+    for variable in [*variables_of(model), *user_variables]:
         _, key, path = walked.get(id(variable), (variable, None, ""))
         matches.append(Match(variable, below.get(key or ""), _looked_for([path] if path else [])))
     return StoredWeights("TensorFlow checkpoint", _without_random_states(values), matches)
@@ -517,18 +529,19 @@ def _child(nodes: Sequence[_Node], node: int, name: str) -> int | None:
 
 def _values_below(nodes: Sequence[_Node], root: int) -> dict[str, str]:
     """Return the shortest paths of all values of a model below ``root``, by key."""
-    found: dict[str, str] = {}
-    seen, waiting = {root}, deque([(root, "")])
+    paths: dict[str, str] = {}
+    visited = {root}
+    waiting = deque([(root, "")])
     while waiting:
         node, path = waiting.popleft()
         key = nodes[node].key
         if key is not None:
-            found.setdefault(key, path)
+            paths.setdefault(key, path)
         for name, child in sorted(nodes[node].children.items()):
-            if child not in seen and name not in _NOT_OF_THE_MODEL:
-                seen.add(child)
+            if child not in visited and name not in _NOT_OF_THE_MODEL:
+                visited.add(child)
                 waiting.append((child, f"{path}/{name}" if path else name))
-    return found
+    return paths
 
 
 _Walked = tuple[Any, str | None, str]
@@ -537,24 +550,26 @@ _Walked = tuple[Any, str | None, str]
 
 def _walk(nodes: Sequence[_Node], root: int, model: keras.Model) -> dict[int, _Walked]:
     """Return the variables that are reachable from ``model``, by id; the shortest path to a value counts."""
-    found: dict[int, _Walked] = {}
+    walked: dict[int, _Walked] = {}
     waiting: deque[tuple[str, Any, int | None]] = deque([("", model, root)])
-    seen: set[tuple[int, int | None]] = set()
+    visited: set[tuple[int, int | None]] = set()
     while waiting:
-        path, each, node = waiting.popleft()
-        if (id(each), node) in seen:
+        path, obj, node = waiting.popleft()
+        if (id(obj), node) in visited:
             continue
-        seen.add((id(each), node))
-        if is_variable(each):
+        visited.add((id(obj), node))
+        if is_variable(obj):
             key = None if node is None else nodes[node].key
-            if id(each) not in found or (found[id(each)][1] is None and key is not None):
-                found[id(each)] = (each, key, path)
+            if id(obj) not in walked or (walked[id(obj)][1] is None and key is not None):
+                walked[id(obj)] = (obj, key, path)
             continue
-        for names, child in _children(each):
+        for names, child in _children(obj):
             there = [] if node is None else [_child(nodes, node, name) for name in names]
             where = f"{path}/{names[0]}" if path else names[0]
-            waiting.append((where, child, next((at for at in there if at is not None), None)))
-    return found
+            waiting.append(
+                (where, child, next((index for index in there if index is not None), None))
+            )
+    return walked
 
 
 def _children(each: Any) -> Iterator[tuple[list[str], Any]]:
@@ -615,7 +630,7 @@ def _root_of(
         )
         fitting.setdefault(keys, (node, name))
     most = max(map(len, fitting))
-    best = [found for keys, found in fitting.items() if len(keys) == most]
+    best = [candidate for keys, candidate in fitting.items() if len(keys) == most]
     if most and len(best) > 1:
         named = " or ".join(f"root={name!r}" for _, name in best)
         msg = (

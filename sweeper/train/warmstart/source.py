@@ -29,8 +29,8 @@ from sweeper.support.paths import END_MODEL, Location, RemotePath
 
 def variables_of(model: Any) -> list[Any]:
     """Return the model's variables, each once, without the states of random generators."""
-    found = {id(v): v for v in model.variables if not is_random_state(v.path)}
-    return list(found.values())
+    unique = {id(v): v for v in model.variables if not is_random_state(v.path)}
+    return list(unique.values())
 
 
 def is_random_state(name: str) -> bool:
@@ -135,18 +135,18 @@ def _of_file(path: Path) -> LocatedFile:
         return prefixed
     if path.name == "checkpoint":
         return _in_directory(path.parent, WarmStart(path.parent))
-    seen = "an empty file" if not head else f"a file that begins with {head!r}"
-    msg = f"the warm start {path} is {seen}, which is not a known format; {EXPECTED}"
+    content = "an empty file" if not head else f"a file that begins with {head!r}"
+    msg = f"the warm start {path} is {content}, which is not a known format; {EXPECTED}"
     raise WarmStartError(msg)
 
 
 def _in_directory(path: Location, options: WarmStart) -> LocatedFile:
     steps = _steps(path)
     if steps:
-        chosen = _at(path, steps, options) if path not in steps else path
+        step = _at(path, steps, options) if path not in steps else path
         # The manifest has the digests of the other files, which are verified when they are read.
         return LocatedFile(
-            "sweeper", chosen, (chosen / MANIFEST_FILE,) if isinstance(chosen, Path) else ()
+            "sweeper", step, (step / MANIFEST_FILE,) if isinstance(step, Path) else ()
         )
     if isinstance(path, RemotePath):
         msg = f"the warm start {path} has no checkpoint of sweeper's; {EXPECTED}"
@@ -169,30 +169,34 @@ def _in_directory(path: Location, options: WarmStart) -> LocatedFile:
 
 def _steps(path: Location) -> list[Location]:
     """Return the checkpoints of a trial, an attempt or a directory, or ``path`` itself, the newest last."""
-    found: list[Location] = []
+    steps: list[Location] = []
     if isinstance(path, RemotePath):
         for *directories, file in objects_at(path).list(path):
             # The model at the end has only the values that differ from the last checkpoint's.
             if file == MANIFEST_FILE and END_MODEL not in directories:
-                found.append(RemotePath(path.protocol, (*path.parts, *directories)))
+                steps.append(RemotePath(path.protocol, (*path.parts, *directories)))
     elif (path / MANIFEST_FILE).is_file():
         return [path]
     else:
         for pattern in ("step-*", "checkpoints/step-*", "attempt-*/checkpoints/step-*"):
-            found += path.glob(pattern)
-    named = {each: name for each in found if (name := CheckpointName.parse(each.name))}
+            steps += path.glob(pattern)
+    named = {step: name for step in steps if (name := CheckpointName.parse(step.name))}
     return sorted(named, key=lambda each: (named[each], str(each.parent)))
 
 
 def _at(path: Location, steps: list[Location], options: WarmStart) -> Location:
     if options.at == "last":
         return steps[-1]
-    kept = read_kept((), steps)
+    checkpoints = read_kept((), steps)
     # Within an epoch, no metrics are known.
-    ends = [each for each in kept if each.good and (each.metrics or not each.step)]
-    wanted = [each.path for each in ends if each.epoch == options.at]
+    ends = [
+        checkpoint
+        for checkpoint in checkpoints
+        if checkpoint.good and (checkpoint.metrics or not checkpoint.step)
+    ]
+    wanted = [end.path for end in ends if end.epoch == options.at]
     if not wanted:
-        there = ", ".join(str(epoch) for epoch in sorted({each.epoch for each in ends}))
+        there = ", ".join(str(epoch) for epoch in sorted({end.epoch for end in ends}))
         has = f"it has some after {there}" if there else "it has none at the end of an epoch"
         msg = f"{path} has no checkpoint after {counted(int(options.at), 'epoch')}; {has}"
         raise WarmStartError(msg)
