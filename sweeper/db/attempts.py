@@ -176,16 +176,16 @@ def record_parameter(
 ) -> CategoricalChoice:
     """Store a parameter unless an earlier attempt did; return the stored value."""
     trial = lock_current(connection, token)
-    known = optuna_rows.parameter(connection, trial.optuna_trial_id, name)
-    if known is not None:
-        stored, before = known
-        if to_text(stored) != to_text(distribution):
+    row = optuna_rows.parameter(connection, trial.optuna_trial_id, name)
+    if row is not None:
+        stored_distribution, stored_value = row
+        if to_text(stored_distribution) != to_text(distribution):
             msg = (
-                f"parameter {name!r} is stored as {stored}, and the resumed trial suggests "
+                f"parameter {name!r} is stored as {stored_distribution}, and the resumed trial suggests "
                 f"{distribution}; restore the range, or start a study of another name"
             )
             raise ParameterError(msg)
-        return before
+        return stored_value
     if len(name) > _LONGEST_NAME:
         msg = f"parameter {name[:40]!r}… has a name of {len(name)} characters; use at most 512"
         raise ParameterError(msg)
@@ -251,12 +251,12 @@ def move_checkpoints(
     trial = lock_current(connection, token)
     for path in gone:
         _forget(connection, trial.id, path)
-    for before, now in moved.items():
-        _forget(connection, trial.id, now)
+    for old_path, new_path in moved.items():
+        _forget(connection, trial.id, new_path)
         connection.execute(
             sa.update(Checkpoint)
-            .where(Checkpoint.trial_id == trial.id, Checkpoint.path == before)
-            .values(path=now)
+            .where(Checkpoint.trial_id == trial.id, Checkpoint.path == old_path)
+            .values(path=new_path)
         )
 
 
@@ -326,8 +326,8 @@ def _show_ending(connection: Connection, trial: Any, ending: Ending) -> None:
         return
     lines = (ending.error or "").strip().splitlines() or ["see its log"]
     reason = lines[-1][:_LONGEST_REASON] if ending.result == "failed" else None
-    shown = {"attempts": trial.attempt, "digest": ending.digest, "failed because": reason}
-    optuna_rows.set_attributes(connection, trial.optuna_trial_id, shown)
+    attributes = {"attempts": trial.attempt, "digest": ending.digest, "failed because": reason}
+    optuna_rows.set_attributes(connection, trial.optuna_trial_id, attributes)
 
 
 def lock_current(connection: Connection, token: int) -> Any:

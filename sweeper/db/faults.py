@@ -155,8 +155,8 @@ def is_missing_table(error: DatabaseError) -> bool:
 def unavailable(url: URL, error: BaseException, doing: str = "be used") -> DatabaseUnavailableError:
     """Return the error to raise: one sentence that names the URL without its password."""
     original = error.orig if isinstance(error, DBAPIError) else error
-    said = " ".join(str(original).split()) or type(original).__name__
-    reason = without_secrets(said, url.render_as_string(hide_password=False))
+    text = " ".join(str(original).split()) or type(original).__name__
+    reason = without_secrets(text, url.render_as_string(hide_password=False))
     failure = DatabaseUnavailableError(
         f"the database {shown_url(url)} cannot {doing}: {reason}; "
         "check --storage (SWEEPER_STORAGE), the file's permissions or the server"

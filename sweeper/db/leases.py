@@ -91,18 +91,18 @@ def join(
 ) -> None:
     """Add a worker to the study's list, with its own ``key`` (32 characters)."""
     study_id = find_study(connection, study).id
-    now = {
+    present = {
         "left_at": None,
         "error": None,
         "present_since": UtcNow(),
         "lease_until": UtcNow(lease_seconds),
     }
-    back = connection.execute(sa.update(Worker).where(Worker.key == key).values(now))
+    back = connection.execute(sa.update(Worker).where(Worker.key == key).values(present))
     if back.rowcount:
         return
     connection.execute(
         sa.insert(Worker).values(
-            **now,
+            **present,
             **asdict(worker),
             study_id=study_id,
             key=key,
@@ -168,17 +168,17 @@ def suspects(
 
     Without an ``observer``, for a caller that is not a worker, expired leases count at once.
     """
-    own = open_attempts().where(Trial.study_id == find_study(connection, study).id)
-    candidates = connection.execute(own.order_by(Trial.number)).all()
+    of_study = open_attempts().where(Trial.study_id == find_study(connection, study).id)
+    candidates = connection.execute(of_study.order_by(Trial.number)).all()
     if not candidates:
         return ()
     judges = observer is None or was_there(connection, observer, seconds)
-    found = []
+    lost = []
     for row in candidates:
         gone = _worker_is_gone(row) is True
         if gone or (row.lease_ended and judges):
-            found.append(LostAttempt(row.trial, row.number, row.id, gone))
-    return tuple(found)
+            lost.append(LostAttempt(row.trial, row.number, row.id, gone))
+    return tuple(lost)
 
 
 def close_lost(connection: Connection, found: Collection[LostAttempt]) -> tuple[LostAttempt, ...]:

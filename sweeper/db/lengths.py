@@ -48,11 +48,11 @@ def finished_before(connection: Connection, name: str, number: int) -> tuple[Obs
     schedule = schedule_of(study)
     first = study.definition.get("epochs", 0) if schedule is None else schedule.rungs[0]
     extended = sa.exists().where(Length.trial_id == Trial.id).correlate(Trial.__table__)
-    chosen = sa.and_(Trial.study_id == study.id, Trial.number < number)
+    condition = sa.and_(Trial.study_id == study.id, Trial.number < number)
     if schedule is None:
-        chosen &= sa.or_(Trial.result.is_not(None), extended)
-    rows = connection.execute(sa.select(Trial).where(chosen).order_by(Trial.number)).all()
-    ids = sa.select(Trial.optuna_trial_id).where(chosen)
+        condition &= sa.or_(Trial.result.is_not(None), extended)
+    rows = connection.execute(sa.select(Trial).where(condition).order_by(Trial.number)).all()
+    ids = sa.select(Trial.optuna_trial_id).where(condition)
     parameters = optuna_rows.parameters(connection, ids)
     values = optuna_rows.values(connection, ids)
     longer = sa.true() if schedule is not None else Trial.epochs > first
@@ -60,12 +60,12 @@ def finished_before(connection: Connection, name: str, number: int) -> tuple[Obs
     reported: defaultdict[int, dict[int, Mapping[str, float]]] = defaultdict(dict)
     lengths: dict[int, AnyRow] = {}
     if at_first:
-        early = sa.select(Trial.id).where(chosen, longer)
+        early = sa.select(Trial.id).where(condition, longer)
         trained = sa.select(Epoch).where(Epoch.trial_id.in_(early), Epoch.epoch < first)
         for epoch in connection.execute(trained.order_by(Epoch.epoch)):
             reported[epoch.trial_id][epoch.epoch] = epoch.metrics
-        kept = rows_by_trial(connection, Length, early, Length.epochs)
-        lengths = {trial: shortest for trial, (shortest, *_) in kept.items()}
+        length_rows = rows_by_trial(connection, Length, early, Length.epochs)
+        lengths = {trial: shortest for trial, (shortest, *_) in length_rows.items()}
     if schedule is None:
         intermediate = optuna_rows.intermediate_values(connection, ids)
     else:
@@ -79,39 +79,46 @@ def finished_before(connection: Connection, name: str, number: int) -> tuple[Obs
             for row in rows
         }
     several = len(objectives_of(study)) > 1
-    found = []
+    observations = []
     for row in rows:
-        state, own, end = row.result, values[row.optuna_trial_id], math.inf
+        state = row.result
+        objectives_reached = values[row.optuna_trial_id]
+        end = math.inf
         if row.id in lengths:
             length = lengths[row.id]
-            state, own, end = length.result, tuple(length.objectives), length.trained
+            state = length.result
+            objectives_reached = tuple(length.objectives)
+            end = length.trained
         elif row.id in at_first and len(reported[row.id]) == first:
-            own, end = _values_at_end(study, reported[row.id]), first
-            state = "complete" if own else "failed"
+            objectives_reached = _values_at_end(study, reported[row.id])
+            end = first
+            state = "complete" if objectives_reached else "failed"
         elif state is None:
             continue
         observed = intermediate.get(row.optuna_trial_id, {}).items()
-        found.append(
+        observations.append(
             Observation(
                 number=row.number,
                 state=state,
                 params=parameters[row.optuna_trial_id].params,
                 distributions=parameters[row.optuna_trial_id].distributions,
-                value=next(iter(own), None),
-                values=(own or None) if several else None,
+                value=next(iter(objectives_reached), None),
+                values=(objectives_reached or None) if several else None,
                 intermediate={epoch: value for epoch, value in observed if epoch < end},
             )
         )
-    return tuple(found)
+    return tuple(observations)
 
 
 def _values_at_end(study: AnyRow, reported: Mapping[int, Mapping[str, float]]) -> tuple[float, ...]:
     """Return the objectives of a trial that ends after the reported epochs; empty if one is not finite."""
-    at = cast("At", study.definition.get("at", "end"))
+    weights = cast("At", study.definition.get("at", "end"))
     values = []
     for objective in objectives_of(study):
-        own = [m[objective.name] for m in reported.values() if objective.name in m]
-        values.append(value_at(own, at, objective.direction) if own else math.nan)
+        reported_values = [m[objective.name] for m in reported.values() if objective.name in m]
+        values.append(
+            value_at(reported_values, weights, objective.direction) if reported_values else math.nan
+        )
     return tuple(values) if all(map(math.isfinite, values)) else ()
 
 
@@ -132,19 +139,19 @@ def _plan(connection: Connection, study: AnyRow, extension: Extension) -> Extens
     present = study.epochs or first
     trials = begun_trials(connection, study.id)
     if extension.trials is not None:
-        chosen = _chosen(connection, study, extension, first, trials)
+        selected = _chosen(connection, study, extension, first, trials)
     elif extension.epochs < present:
-        done = sum(trial.result == "complete" for trial in trials)
+        complete = sum(trial.result == "complete" for trial in trials)
         msg = (
             f"--epochs {extension.epochs} for study {study.name!r}, whose trials train for {present} "
-            f"epochs ({done} of them have); a study can only be extended: give more than {present}"
+            f"epochs ({complete} of them have); a study can only be extended: give more than {present}"
         )
         raise UsageError(msg)
     else:
         # Trials of another definition are not extended, and are ranked separately.
         going_on = [trial for trial in trials if trial.result in (None, "complete")]
-        chosen = [t for t in going_on if not ran_under_another_definition(connection, study, t)]
-    shorter = {t: t.epochs or first for t in chosen if (t.epochs or first) < extension.epochs}
+        selected = [t for t in going_on if not ran_under_another_definition(connection, study, t)]
+    shorter = {t: t.epochs or first for t in selected if (t.epochs or first) < extension.epochs}
     plan = ExtensionPlan(
         reopened={t.number: had for t, had in shorter.items() if t.result is not None},
         lengthened={t.number: had for t, had in shorter.items() if t.result is None},
@@ -170,17 +177,19 @@ def _chosen(
     trials: Sequence[AnyRow],
 ) -> list[AnyRow]:
     """Return the requested trials by number, also pruned ones."""
-    epochs, by_number = extension.epochs, {trial.number: trial for trial in trials}
+    epochs = extension.epochs
+    by_number = {trial.number: trial for trial in trials}
     trained = _epochs_trained(connection, (trial.id for trial in trials))
-    chosen = []
+    selected = []
     for number in dict.fromkeys(extension.trials or ()):
         trial = by_number.get(number)
         if trial is None:
             raise no_such_trial(connection, study, number)
-        present, done = trial.epochs or first, trained.get(trial.id, 0)
+        present = trial.epochs or first
+        trained_epochs = trained.get(trial.id, 0)
         if trial.result == "failed":
             msg = (
-                f"trial {number} of study {study.name!r} has failed after {done} epochs, so it "
+                f"trial {number} of study {study.name!r} has failed after {trained_epochs} epochs, so it "
                 f"cannot be extended; `sweeper retry {study.name} {number}` gives it another "
                 "attempt"
             )
@@ -195,12 +204,12 @@ def _chosen(
         if epochs < present:
             msg = (
                 f"--epochs {epochs} for trial {number} of study {study.name!r}, which has trained "
-                f"{done} of {present} epochs; a trial can only be extended: give more than "
+                f"{trained_epochs} of {present} epochs; a trial can only be extended: give more than "
                 f"{present}"
             )
             raise UsageError(msg)
-        chosen.append(trial)
-    return chosen
+        selected.append(trial)
+    return selected
 
 
 def extend(connection: Connection, name: str, extension: Extension) -> ExtensionPlan:

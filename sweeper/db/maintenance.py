@@ -89,7 +89,7 @@ def _copy(
 
 def _read(connection: Connection, *, into: Connection | None = None) -> tuple[CopiedTable, ...]:
     """Read every table, and write its rows ``into`` another database if there is one."""
-    found = []
+    tables = []
     for table in copied_tables():
         digest = xxhash.xxh3_128()
         count = 0
@@ -101,8 +101,8 @@ def _read(connection: Connection, *, into: Connection | None = None) -> tuple[Co
             count += len(rows)
             if into is not None:
                 _insert(into, table, rows)
-        found.append(CopiedTable(table.name, count, digest.hexdigest()))
-    return tuple(found)
+        tables.append(CopiedTable(table.name, count, digest.hexdigest()))
+    return tuple(tables)
 
 
 def _insert(connection: Connection, table: sa.Table, rows: Sequence[AnyRow]) -> None:

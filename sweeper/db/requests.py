@@ -112,8 +112,8 @@ def request_stop(connection: Connection, name: str, how: StopRequest) -> None:
 
 def stop_requested(connection: Connection, name: str) -> StopRequest | None:
     """Return the request to stop the study's workers; None if there is none or no such study."""
-    found = connection.scalar(sa.select(Study.stop_requested).where(Study.name == name))
-    return cast("StopRequest | None", found)
+    request = connection.scalar(sa.select(Study.stop_requested).where(Study.name == name))
+    return cast("StopRequest | None", request)
 
 
 def clear_stop(connection: Connection, name: str, until: datetime | None = None) -> None:
@@ -177,7 +177,7 @@ def _give_another_attempt(connection: Connection, study: AnyRow, trial: AnyRow) 
 
 def at_work(connection: Connection, name: str) -> tuple[str, ...]:
     """Return the workers that have not left, or the number of running trials if there are none."""
-    found = [
+    busy = [
         f"a worker on {worker.host} (process {worker.pid})"
         for worker in read_workers(connection, name)
         if worker.live
@@ -185,9 +185,9 @@ def at_work(connection: Connection, name: str) -> tuple[str, ...]:
     study = find_study(connection, name)
     started = count(connection, Trial.study_id == study.id, is_open())
     running = started - len(suspects(connection, name, None, 0.0))
-    if running and not found:
-        found.append(f"{running} running trial{'s' * (running > 1)}")
-    return tuple(found)
+    if running and not busy:
+        busy.append(f"{running} running trial{'s' * (running > 1)}")
+    return tuple(busy)
 
 
 def check_at_rest(connection: Connection, name: str, what: str) -> None:
@@ -223,9 +223,14 @@ def rename_study(connection: Connection, name: str, new: str, moved: Mapping[str
     trials = trials_of(study.id)
     of_study = sa.select(Checkpoint).where(Checkpoint.trial_id.in_(trials))
     for row in connection.execute(of_study).all():
-        for was, now in moved.items():
-            if row.path.startswith(f"{was}/"):
-                change(connection, Checkpoint, row.id, path=now + row.path.removeprefix(was))
+        for old_directory, new_directory in moved.items():
+            if row.path.startswith(f"{old_directory}/"):
+                change(
+                    connection,
+                    Checkpoint,
+                    row.id,
+                    path=new_directory + row.path.removeprefix(old_directory),
+                )
 
 
 def names_set_aside(connection: Connection, name: str) -> tuple[str, ...]:

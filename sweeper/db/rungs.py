@@ -43,7 +43,8 @@ from sweeper.records.lengths import ComparedTrial, RungDecision, RungRecord
 from sweeper.records.results import are
 from sweeper.spec.budgets import Round, RungSchedule, promoted, rung_schedule
 
-WAITS, PROMOTED = "waits", "promoted"
+WAITS = "waits"
+PROMOTED = "promoted"
 """Values of `Trial.paused` for a trial that has stopped at a rung."""
 
 
@@ -59,8 +60,10 @@ def next_rung(connection: Connection, study: AnyRow, trial: AnyRow) -> int | Non
     if schedule is None:
         return None
     rungs = schedule.round_of(trial.number, round_starts(connection, study.id)).rungs
-    own = (RungMember.trial_id == trial.id, RungMember.promoted.is_(True))
-    passed: int | None = connection.scalar(sa.select(sa.func.max(RungMember.epochs)).where(*own))
+    passed_rungs = (RungMember.trial_id == trial.id, RungMember.promoted.is_(True))
+    passed: int | None = connection.scalar(
+        sa.select(sa.func.max(RungMember.epochs)).where(*passed_rungs)
+    )
     return next((epochs for epochs in rungs if epochs > (passed or 0)), None)
 
 
@@ -107,8 +110,8 @@ def reason_to_wait(connection: Connection, study: AnyRow, begun: int) -> str | N
                 f"all {begun} trials have begun; {paused} {are(paused)} paused until the other "
                 f"trials of their rungs arrive, and {running} {are(running)} running"
             )
-        said = f"all {begun} trials have begun, and {running} {are(running)} still running"
-        return said if rows else None
+        reason = f"all {begun} trials have begun, and {running} {are(running)} still running"
+        return reason if rows else None
     lowest = next((row.number for row in rows if row.epoch is None), None)
     if lowest is not None and lowest <= begun - study.window:
         state = "is still running" if schedule is None else "has not reached its first rung"
@@ -156,8 +159,8 @@ def check_same_rungs(
     connection: Connection, study: AnyRow, definition: Mapping[str, object]
 ) -> None:
     """Raise `DefinitionError` if trials are at rungs that differ under ``definition``."""
-    before = study.definition
-    if all(before.get(key) == definition.get(key) for key in ("budget", "epochs")):
+    stored_definition = study.definition
+    if all(stored_definition.get(key) == definition.get(key) for key in ("budget", "epochs")):
         return
     if count(connection, Trial.study_id == study.id, RungMember.trial_id == Trial.id):
         msg = (
@@ -218,11 +221,11 @@ def lock_rounds(connection: Connection, token: int) -> AnyRow | None:
     would cause a deadlock.
     """
     of_attempt = sa.select(Trial.study_id).join(Attempt).where(Attempt.id == token)
-    found = sa.select(Study).where(Study.id == of_attempt.scalar_subquery())
-    study = connection.execute(found).first()
+    query = sa.select(Study).where(Study.id == of_attempt.scalar_subquery())
+    study = connection.execute(query).first()
     if study is None or schedule_of(study) is None:
         return None
-    return connection.execute(found.with_for_update()).one()
+    return connection.execute(query.with_for_update()).one()
 
 
 def settle(
@@ -237,9 +240,11 @@ def settle(
         Trial.study_id == study.id, Trial.result.is_(None), Trial.paused == WAITS
     )
     numbers = connection.scalars(waiting.order_by(Trial.number)) if number is None else [number]
-    rounds = dict.fromkeys(schedule.round_of(each, starts) for each in numbers)
+    rounds = dict.fromkeys(schedule.round_of(trial_number, starts) for trial_number in numbers)
     return tuple(
-        decided for each in rounds for decided in _decide(connection, study, schedule, each, starts)
+        decided
+        for round_of_trials in rounds
+        for decided in _decide(connection, study, schedule, round_of_trials, starts)
     )
 
 
@@ -251,18 +256,18 @@ def _decide(
     starts: Sequence[int],
 ) -> tuple[DecidedRung, ...]:
     of_round = sa.select(Rung.epochs).where(Rung.study_id == study.id, Rung.first == each.first)
-    done = set(connection.scalars(of_round))
+    decided_epochs = set(connection.scalars(of_round))
     end = each.end(study.target, starts)
     decided: list[DecidedRung] = []
-    before: int | None = None
+    previous: int | None = None
     for epochs in each.rungs:
-        if epochs not in done:
-            rows = _members(connection, study, each.first, end, epochs, before)
-            expected = end - each.first if before is None else len(rows)
+        if epochs not in decided_epochs:
+            rows = _members(connection, study, each.first, end, epochs, previous)
+            expected = end - each.first if previous is None else len(rows)
             if not _is_full(rows, expected):
                 break
             decided.append(_write(connection, study, schedule, each, epochs, rows))
-        before = epochs
+        previous = epochs
     return tuple(decided)
 
 
@@ -303,7 +308,7 @@ def _write(  # noqa: PLR0917 - these determine a decision
         else next(iter(ended[row.optuna_trial_id]), None)
         for row in rows
     }
-    chosen = set(promoted(values, schedule.factor, study.direction))
+    promoted_numbers = set(promoted(values, schedule.factor, study.direction))
     row = {"study_id": study.id, "bracket": each.bracket, "first": each.first, "epochs": epochs}
     added = sa.insert(Rung).values(**row, decided_at=UtcNow())
     rung = connection.execute(added.returning(Rung.id)).scalar_one()
@@ -319,7 +324,7 @@ def _write(  # noqa: PLR0917 - these determine a decision
                 "value": values[row.number],
                 "digest": row.digest,
                 "rung_id": rung,
-                "promoted": row.number in chosen,
+                "promoted": row.number in promoted_numbers,
             }
             for row in rows
         ],
@@ -328,19 +333,19 @@ def _write(  # noqa: PLR0917 - these determine a decision
     digest = sa.select(RungMember.digest).where(members, RungMember.trial_id == Trial.id)
     pruned = {"paused": None, "result": "pruned", "digest": digest.scalar_subquery()}
     for columns, going_on in (({"paused": PROMOTED}, True), (pruned, False)):
-        moved = [row.id for row in paused if (row.number in chosen) is going_on]
+        moved = [row.id for row in paused if (row.number in promoted_numbers) is going_on]
         connection.execute(sa.update(Trial).where(Trial.id.in_(moved)).values(**columns))
     ended_here = {
         row.optuna_trial_id: () if row.value is None else (row.value,)
         for row in paused
-        if row.number not in chosen
+        if row.number not in promoted_numbers
     }
     optuna_rows.finish_trials(connection, "pruned", ended_here)
     return DecidedRung(
         each.bracket,
         epochs,
-        tuple(sorted(chosen)),
-        tuple(row.number for row in rows if row.number not in chosen),
+        tuple(sorted(promoted_numbers)),
+        tuple(row.number for row in rows if row.number not in promoted_numbers),
     )
 
 

@@ -43,18 +43,18 @@ _VERSIONS = sa.text(
 
 def ensure(engine: Engine, writing: Engine, url: URL, *, create: bool) -> None:
     """Check the tables' versions, and with ``create`` create the tables that are missing."""
-    found = _versions(engine)
-    if found is None and create:
+    versions = _versions(engine)
+    if versions is None and create:
         with _alone(engine, url):
             _create(engine, writing, url)
-        found = _versions(engine)
-    if found is None:
+        versions = _versions(engine)
+    if versions is None:
         msg = (
             f"{shown_url(url)} holds no studies of sweeper's; run a study first "
             "(sweeper run FILE), or name another database (--storage, SWEEPER_STORAGE)"
         )
         raise DatabaseUnavailableError(msg)
-    ours, optunas = found
+    ours, optunas = versions
     _check_revision(ours, url)
     if ours != REVISIONS[-1]:
         msg = (
@@ -68,15 +68,15 @@ def ensure(engine: Engine, writing: Engine, url: URL, *, create: bool) -> None:
 
 def upgrade(writing: Engine, url: URL) -> tuple[str, str]:
     """Run the missing migrations; return the old and the new revision."""
-    found = _versions(writing)
-    if found is None:
+    versions = _versions(writing)
+    if versions is None:
         msg = f"{shown_url(url)} holds no studies of sweeper's; there is nothing to upgrade"
         raise DatabaseUnavailableError(msg)
-    before = found[0]
-    _check_revision(before, url)
+    revision = versions[0]
+    _check_revision(revision, url)
     with writing.begin() as connection:
         _migrate(connection)
-    return before, REVISIONS[-1]
+    return revision, REVISIONS[-1]
 
 
 def optuna_storage(url: URL, *, create: bool) -> RDBStorage:

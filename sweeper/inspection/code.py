@@ -15,7 +15,7 @@ from sweeper.inspection.sources import all_codes
 
 def parts_of(value: Any, where: str, *, of_users_class: bool) -> Iterator[tuple[str, object]]:
     """Yield the functions that run when ``value``, at ``where``, is called, and what it holds, with their names."""
-    own = own_dict(value) or {}
+    attributes = own_dict(value) or {}
     if isinstance(value, types.MethodType):
         yield where, value.__func__
         yield f"the object that {where} is bound to", value.__self__
@@ -27,8 +27,8 @@ def parts_of(value: Any, where: str, *, of_users_class: bool) -> Iterator[tuple[
         names = ("__func__", "fget", "fset", "fdel", "func")
         functions = (getattr(value, name, None) for name in names)
         yield from ((where, function) for function in functions if function is not None)
-    elif "__wrapped__" in own:
-        yield where, own["__wrapped__"]
+    elif "__wrapped__" in attributes:
+        yield where, attributes["__wrapped__"]
     elif isinstance(value, dict):
         yield from ((f"{where}[{key!r}]", item) for key, item in value.items())
     elif isinstance(value, list | tuple):
@@ -37,7 +37,7 @@ def parts_of(value: Any, where: str, *, of_users_class: bool) -> Iterator[tuple[
         yield from ((where, item) for item in value if callable(item))
     if of_users_class:
         yield where, type(value)
-        yield from ((f"{where}.{name}", item) for name, item in own.items())
+        yield from ((f"{where}.{name}", item) for name, item in attributes.items())
 
 
 def closure_of(function: types.FunctionType) -> Iterator[tuple[str, object]]:
@@ -48,7 +48,8 @@ def closure_of(function: types.FunctionType) -> Iterator[tuple[str, object]]:
 
 
 def named_defaults(function: types.FunctionType) -> dict[str, Any]:
-    code, defaults = function.__code__, function.__defaults__ or ()
+    code = function.__code__
+    defaults = function.__defaults__ or ()
     arguments = code.co_varnames[: code.co_argcount]
     named = zip(arguments[len(arguments) - len(defaults) :], defaults, strict=False)
     return {**dict(named), **(function.__kwdefaults__ or {})}
@@ -99,17 +100,17 @@ def read_keras() -> None:
 def _assigned_to_first_argument(code: types.CodeType) -> Iterator[str]:
     """Yield the attributes of the first argument that ``code`` assigns."""
     first = code.co_varnames[0] if code.co_argcount else ""
-    before: dis.Instruction | None = None
+    previous: dis.Instruction | None = None
     for instruction in dis.get_instructions(code):
         if instruction.opname in _NO_OPERATION:
             continue
         if (
             instruction.opname == "STORE_ATTR"
-            and before is not None
-            and (_loads(before, first) or before.opname == "SWAP")
+            and previous is not None
+            and (_loads(previous, first) or previous.opname == "SWAP")
         ):
             yield str(instruction.argval)
-        before = instruction
+        previous = instruction
 
 
 def _loads(instruction: dis.Instruction, variable: str) -> bool:

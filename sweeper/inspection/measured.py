@@ -25,7 +25,7 @@ _LOCAL = "local "
 
 def measured_names(cls: type) -> frozenset[str]:
     """Return the attributes, keys and methods of ``cls`` whose values come from a clock."""
-    found: set[str] = set()
+    measured: set[str] = set()
     for base in cls.__mro__:
         try:
             if not is_users(inspect.getsourcefile(base) or ""):
@@ -34,8 +34,8 @@ def measured_names(cls: type) -> frozenset[str]:
         except (OSError, SyntaxError, TypeError):
             # Without its source, no name counts as measured.
             continue
-        found |= _reached(tree, _names_in(tree, base.__module__))
-    return frozenset(name for name in found if not name.startswith(_LOCAL))
+        measured |= _reached(tree, _names_in(tree, base.__module__))
+    return frozenset(name for name in measured if not name.startswith(_LOCAL))
 
 
 def _names_in(tree: ast.AST, module: str) -> dict[str, Any]:
@@ -55,27 +55,27 @@ def _names_in(tree: ast.AST, module: str) -> dict[str, Any]:
 def _reached(tree: ast.AST, names: Mapping[str, Any]) -> set[str]:
     """Return the names that a clock's value reaches within one class, by fixed-point iteration."""
     assignments = list(_assignments(tree))
-    found: set[str] = set()
+    reached: set[str] = set()
     while True:
-        new = {to for value, to in assignments if to and _is_measured(value, names, found)}
-        if new <= found:
-            return found
-        found |= new
+        new = {to for value, to in assignments if to and _is_measured(value, names, reached)}
+        if new <= reached:
+            return reached
+        reached |= new
 
 
 def _assignments(tree: ast.AST) -> Iterator[tuple[ast.expr, str]]:
     """Yield each value that is assigned, returned or passed to a method, with the name that gets it."""
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef):
-            for each in ast.walk(node):
-                if isinstance(each, ast.Return) and each.value is not None:
-                    yield each.value, node.name
+            for part in ast.walk(node):
+                if isinstance(part, ast.Return) and part.value is not None:
+                    yield part.value, node.name
         elif (
             isinstance(node, ast.Assign | ast.AugAssign | ast.AnnAssign) and node.value is not None
         ):
             for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
-                for each in target.elts if isinstance(target, ast.Tuple | ast.List) else [target]:
-                    yield node.value, _name_of(each)
+                for part in target.elts if isinstance(target, ast.Tuple | ast.List) else [target]:
+                    yield node.value, _name_of(part)
         elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
             yield from ((argument, _name_of(node.func.value)) for argument in node.args)
 

@@ -53,16 +53,17 @@ def users_line(lines: Iterable[tuple[str, int]]) -> str | None:
 
 def find_module_file(name: str, path: Iterable[str]) -> str | None:
     """Return the file of the module ``name`` found by the entries of ``path``, without importing it."""
-    found, entries = None, [*path]
+    spec = None
+    entries = [*path]
     parts = name.split(".")
     for count, part in enumerate(parts, 1):
         if not part.isidentifier():
             return None
-        found = PathFinder.find_spec(".".join(parts[:count]), entries)
-        if found is None:
+        spec = PathFinder.find_spec(".".join(parts[:count]), entries)
+        if spec is None:
             return None
-        entries = [*(found.submodule_search_locations or ())]
-    return found.origin if found is not None and found.has_location else None
+        entries = [*(spec.submodule_search_locations or ())]
+    return spec.origin if spec is not None and spec.has_location else None
 
 
 _WITHOUT_MEANING = ("ctx", "type_comment", "kind")
@@ -109,29 +110,29 @@ class Source:
 
         Those that only import it are in `imports`.
         """
-        found: dict[str, list[ast.stmt]] = {}
+        bindings: dict[str, list[ast.stmt]] = {}
         others = [s for s in self.compared.body if not isinstance(s, ast.Import | ast.ImportFrom)]
         for statement in others:
             for name in dict.fromkeys(map(bound_name, outside_functions(statement))):
                 if name is not None:
-                    found.setdefault(name, []).append(statement)
-        return found
+                    bindings.setdefault(name, []).append(statement)
+        return bindings
 
     @functools.cached_property
     def imports(self) -> Mapping[str, list[tuple[ast.Import | ast.ImportFrom, ast.alias]]]:
         """Return the imports at the top level, by the names that they bind."""
-        found: dict[str, list[tuple[ast.Import | ast.ImportFrom, ast.alias]]] = {}
+        imports: dict[str, list[tuple[ast.Import | ast.ImportFrom, ast.alias]]] = {}
         for node in outside_functions(self.compared):
             if isinstance(node, ast.Import | ast.ImportFrom):
                 for alias in node.names:
-                    found.setdefault(str(bound_name(alias)), []).append((node, alias))
-        return found
+                    imports.setdefault(str(bound_name(alias)), []).append((node, alias))
+        return imports
 
     def lambdas(self, line: int) -> list[ast.stmt]:
         """Return the lambdas that begin at ``line``, each as a statement."""
         nodes = ast.walk(ast.parse(self.text))
-        found = [node for node in nodes if isinstance(node, ast.Lambda) and node.lineno == line]
-        return [ast.copy_location(ast.Expr(each), each) for each in found]
+        lambdas = [node for node in nodes if isinstance(node, ast.Lambda) and node.lineno == line]
+        return [ast.copy_location(ast.Expr(expression), expression) for expression in lambdas]
 
 
 class _WithoutSettings(ast.NodeTransformer):
@@ -140,7 +141,8 @@ class _WithoutSettings(ast.NodeTransformer):
     def visit_Call(self, node: ast.Call) -> ast.AST:
         """Return ``node`` without its arguments if it makes a study."""
         if ast.unparse(node.func) in ("Study", "sweeper.Study"):
-            node.args, node.keywords = [], []
+            node.args = []
+            node.keywords = []
         return self.generic_visit(node)
 
 
@@ -171,10 +173,10 @@ def outside_functions(node: ast.AST) -> Iterator[ast.AST]:
     """Yield ``node`` and all nodes in it that run with it: not the bodies of functions and classes."""
     waiting = [node]
     while waiting:
-        each = waiting.pop()
-        yield each
-        if not isinstance(each, _DEFINITIONS | ast.Lambda):
-            waiting += reversed(list(ast.iter_child_nodes(each)))
+        current = waiting.pop()
+        yield current
+        if not isinstance(current, _DEFINITIONS | ast.Lambda):
+            waiting += reversed(list(ast.iter_child_nodes(current)))
 
 
 def texts_of_cells() -> dict[str, str]:
@@ -223,9 +225,9 @@ def _codes(text: str, flags: int) -> frozenset[types.CodeType]:
 def all_codes(code: types.CodeType) -> Iterator[types.CodeType]:
     waiting = [code]
     while waiting:
-        each = waiting.pop()
-        yield each
-        waiting += [part for part in each.co_consts if type(part) is types.CodeType]
+        current = waiting.pop()
+        yield current
+        waiting += [part for part in current.co_consts if type(part) is types.CodeType]
 
 
 def meaning_of_text(text: str | bytes) -> str:
@@ -250,7 +252,7 @@ def meaning(node: object) -> str:
         ]
         return f"{type(node).__name__}({','.join(fields)})"
     if isinstance(node, list):
-        return f"[{','.join(meaning(each) for each in node if not _has_no_effect(each))}]"
+        return f"[{','.join(meaning(item) for item in node if not _has_no_effect(item))}]"
     return repr(node)
 
 

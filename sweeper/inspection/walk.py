@@ -67,8 +67,8 @@ class ObjectPath(NamedTuple):
 
     def item(self, key: object, label: str = "") -> ObjectPath:
         """Return the path to an item of a list or a dict; ``label`` names the item."""
-        shown = repr(key) if type(key) in (int, str, bool, type(None)) else "…"
-        path = f"[{shown}]"
+        text = repr(key) if type(key) in (int, str, bool, type(None)) else "…"
+        path = f"[{text}]"
         if self.label:
             path = f" {self.label!r} → {path}"
         elif self.phrase:
@@ -142,26 +142,27 @@ def walk(
 
     An object that two roots lead to belongs to the first. After ``most`` visits (`MOST` by default) the walk is cut.
     """
-    seen: dict[int, Any] = {}
+    visited: dict[int, Any] = {}
     """Visited objects by id, referenced so that ids are not reused."""
     waiting = deque((edge, -1) for edge in roots)
     if not breadth:
         waiting.reverse()
-    count, limit = 0, MOST if most is None else most
+    count = 0
+    limit = MOST if most is None else most
     while waiting:
         edge, parent = waiting.popleft() if breadth else waiting.pop()
-        if id(edge.obj) in seen:
+        if id(edge.obj) in visited:
             continue
         if count >= limit:
             return True
-        seen[id(edge.obj)] = edge.obj
+        visited[id(edge.obj)] = edge.obj
         inside = visit(edge, parent)
         if inside is None:
             continue
-        found = [(each, count) for each in inside if id(each.obj) not in seen]
+        new_edges = [(child, count) for child in inside if id(child.obj) not in visited]
         if not breadth:
-            found.reverse()
-        waiting += found
+            new_edges.reverse()
+        waiting += new_edges
         count += 1
     return False
 
@@ -175,7 +176,8 @@ def edges_of(obj: Any, sort: Sort, path: ObjectPath) -> Iterable[Edge]:
 
 def _of_keras(obj: Any, sort: Sort, path: ObjectPath) -> Iterator[Edge]:
     """Yield the attributes in the order in which they were set, then the items of Keras's lists."""
-    fields, users = fields_of(obj), is_users_class(type(obj))
+    fields = fields_of(obj)
+    users = is_users_class(type(obj))
     for name, value in list(fields.items()):
         if not is_bookkeeping(type(obj), name):
             where = path.attribute(name if users else name.lstrip("_"))
@@ -253,21 +255,24 @@ def _layers_of(obj: Any, fields: dict[str, Any]) -> list[Any]:
 
 
 def _compiled(fields: dict[str, Any], path: ObjectPath) -> Iterator[Edge]:
-    given = path.attribute("compile")
-    metrics, loss = fields.get("_compile_metrics"), fields.get("_compile_loss")
+    compile_path = path.attribute("compile")
+    metrics = fields.get("_compile_metrics")
+    loss = fields.get("_compile_loss")
     users = {} if metrics is None else fields_of(metrics)
-    found: list[tuple[ObjectPath, Any]] = [
+    objects: list[tuple[ObjectPath, Any]] = [
         (path.attribute("optimizer"), fields.get(keras_names.OPTIMIZER)),
-        (given.argument("loss"), fields.get("loss")),
-        (given.argument("metrics"), users.get("_user_metrics")),
-        (given.argument("weighted_metrics"), users.get("_user_weighted_metrics")),
+        (compile_path.argument("loss"), fields.get("loss")),
+        (compile_path.argument("metrics"), users.get("_user_metrics")),
+        (compile_path.argument("weighted_metrics"), users.get("_user_weighted_metrics")),
     ]
     for index, metric in enumerate(() if metrics is None else metrics.metrics):
-        found.append((path.attribute("metrics").item(index, metric.name), metric))
-    for index, each in enumerate(getattr(loss, "_flat_losses", None) or ()):
-        found.append((given.argument("loss").item(index), getattr(each, "loss", each)))
-    found.append((path.attribute("loss_tracker"), fields.get("_loss_tracker")))
-    yield from (Edge(where, obj, How.COMPILED) for where, obj in found if obj is not None)
+        objects.append((path.attribute("metrics").item(index, metric.name), metric))
+    for index, loss_item in enumerate(getattr(loss, "_flat_losses", None) or ()):
+        objects.append(
+            (compile_path.argument("loss").item(index), getattr(loss_item, "loss", loss_item))
+        )
+    objects.append((path.attribute("loss_tracker"), fields.get("_loss_tracker")))
+    yield from (Edge(where, obj, How.COMPILED) for where, obj in objects if obj is not None)
 
 
 def _items_of(obj: Any) -> list[Any]:
@@ -275,8 +280,8 @@ def _items_of(obj: Any) -> list[Any]:
     if isinstance(obj, np.ndarray):
         return list(obj.flat) if obj.dtype == object else []
     kind: Any = next(base for base in (list, tuple, deque) if base in type(obj).__mro__)
-    stored = list_in_wrapper(obj)
-    return _taken(kind.__iter__(obj if stored is None else stored))
+    wrapped = list_in_wrapper(obj)
+    return _taken(kind.__iter__(obj if wrapped is None else wrapped))
 
 
 def _taken(items: Iterable[Any]) -> list[Any]:
@@ -343,18 +348,18 @@ def variables_used(function: Any) -> list[UsedVariable]:
     namespace = function.__globals__
     names = names_in(function)
     modules = {name: sys.modules.get(name) for name in sorted(imported_modules(function))}
-    found = []
+    variables = []
     for name, value in globals_of(function):
         if isinstance(value, types.ModuleType):
             modules[name] = value
         else:
-            found.append(UsedVariable(namespace, name))
+            variables.append(UsedVariable(namespace, name))
     for alias, other in modules.items():
         if other is not None and is_users_module(other.__name__):
-            found += [
+            variables += [
                 UsedVariable(vars(other), name, alias) for name in vars(other) if name in names
             ]
-    return found + [UsedVariable(namespace, name) for name in sorted(stored_globals(function))]
+    return variables + [UsedVariable(namespace, name) for name in sorted(stored_globals(function))]
 
 
 def _of_cell(cell: Any, path: ObjectPath) -> Iterator[Edge]:
@@ -375,14 +380,16 @@ def _of_partial(partial: Any, path: ObjectPath) -> Iterator[Edge]:
 
 def cached_values(cache: Any) -> list[Any]:
     """Return the values in a cache of `functools`."""
-    found: list[Any] = []
-    for held in gc.get_referents(cache):
-        if type(held) is not dict:
+    values: list[Any] = []
+    for referent in gc.get_referents(cache):
+        if type(referent) is not dict:
             # A bounded cache refers to its keys and results directly.
-            found.append(held)
-        elif held is not fields_of(cache):
-            found += (value for value in held.values() if "lru_list" not in type(value).__name__)
-    return found
+            values.append(referent)
+        elif referent is not fields_of(cache):
+            values += (
+                value for value in referent.values() if "lru_list" not in type(value).__name__
+            )
+    return values
 
 
 def _of_cache(cache: Any, path: ObjectPath) -> Iterator[Edge]:
@@ -438,7 +445,7 @@ def _of_tfdata(dataset: Any, path: ObjectPath) -> Iterator[Edge]:
             function = path.attribute(f"{type(dataset).__name__.strip('_')} function")
             yield Edge(function, fields_of(value).get("_func"))
         elif name == "_datasets" and sort_of(value) is Sort.LIST:
-            yield from (Edge(path, each) for each in _items_of(value))
+            yield from (Edge(path, input_dataset) for input_dataset in _items_of(value))
         elif sort_of(value) is Sort.TFDATA or "input_dataset" in name:
             yield Edge(path, value)
 
