@@ -263,12 +263,22 @@ class CheckpointError(SweeperError):
 class CorruptCheckpointError(CheckpointError):
     """A checkpoint's files do not match its manifest.
 
+    Args:
+        message: Which file it is, and both digests or sizes.
+        file: The damaged or missing file.
+        tensor: Name of the damaged tensor in that file; None if another part is damaged, or it is unknown.
+
     Examples:
         >>> try:
         ...     model = study.results().best.load_model()
         ... except sweeper.CorruptCheckpointError as error:
-        ...     print(error)  # the file, and both digests
+        ...     print(error.file, error)  # the file, and both digests
     """
+
+    def __init__(self, message: str, file: object = "", tensor: str | None = None) -> None:
+        super().__init__(message)
+        self.file = str(file)
+        self.tensor = tensor
 
 
 class ForeignCheckpointError(CheckpointError):

@@ -33,7 +33,13 @@ from typing import Any, BinaryIO
 import xxhash
 
 from sweeper.checkpoint.identity import CheckpointName, Origin
-from sweeper.checkpoint.tensors import Array, ArrayLike, TensorEntry, read_tensors
+from sweeper.checkpoint.tensors import (
+    Array,
+    ArrayLike,
+    DamagedTensorError,
+    TensorEntry,
+    read_tensors,
+)
 from sweeper.errors import CheckpointError, CorruptCheckpointError
 from sweeper.spec.checkpointing import KeptCheckpoint
 from sweeper.support.installation import VERSION
@@ -265,13 +271,13 @@ class Manifest:
         match = _MANIFEST.fullmatch(text)
         if match is None:
             msg = f"{path} is not a manifest: its {len(text)} bytes do not have the format of one"
-            raise CorruptCheckpointError(msg)
+            raise CorruptCheckpointError(msg, path)
         expected = match[1].decode()
         body = match[2]
         actual = xxhash.xxh3_128_hexdigest(body)
         if actual != expected:
             msg = f"{path} has the digest {actual}, expected {expected}: it was changed or damaged"
-            raise CorruptCheckpointError(msg)
+            raise CorruptCheckpointError(msg, path)
         try:
             content = decode_values(body)
             version = content["format"]
@@ -279,7 +285,7 @@ class Manifest:
                 return cls._of_content(content)
         except (ValueError, TypeError, KeyError) as error:
             msg = f"{path} is not a manifest: {type(error).__name__}: {error}"
-            raise CorruptCheckpointError(msg) from error
+            raise CorruptCheckpointError(msg, path) from error
         msg = (
             f"{path} has checkpoint format {version}; this version of sweeper reads format "
             f"{FORMAT_VERSION}. Use the version that wrote it or a later one"
@@ -333,7 +339,7 @@ def read_verified(path: Location, files: Mapping[str, BinaryIO]) -> LoadedCheckp
     manifest = Manifest.parse(text, path / MANIFEST_FILE)
     if manifest.step != name.step:
         msg = f"{path / MANIFEST_FILE} has step {manifest.step}, expected {name.step}"
-        raise CorruptCheckpointError(msg)
+        raise CorruptCheckpointError(msg, path / MANIFEST_FILE)
     checkpoint = manifest.kept(path, size=len(text))
     return LoadedCheckpoint(
         **{field.name: getattr(checkpoint, field.name) for field in fields(checkpoint)},
@@ -352,7 +358,7 @@ def _read_state(path: Location, file: BinaryIO, manifest: Manifest) -> dict[str,
         state: dict[str, object] = decode_values(text)
     except ValueError as error:
         msg = f"{path} is damaged: {error}"
-        raise CorruptCheckpointError(msg) from error
+        raise CorruptCheckpointError(msg, path) from error
     return state
 
 
@@ -364,7 +370,8 @@ def _read_tensors(path: Location, file: BinaryIO, manifest: Manifest) -> dict[st
         tensors = read_tensors(file, entry.size, manifest.tensors, whole.update)
     except (ValueError, OverflowError) as error:
         msg = f"{path} is damaged: {error}"
-        raise CorruptCheckpointError(msg) from error
+        tensor = error.tensor if isinstance(error, DamagedTensorError) else None
+        raise CorruptCheckpointError(msg, path, tensor) from error
     _expect(path, "digest", whole.hexdigest(), entry.digest)
     return tensors
 
@@ -376,4 +383,4 @@ def _size(file: BinaryIO) -> int:
 def _expect(path: Location, what: str, seen: object, expected: object) -> None:
     if seen != expected:
         msg = f"{path} is damaged: {what} {seen}, expected {expected}"
-        raise CorruptCheckpointError(msg)
+        raise CorruptCheckpointError(msg, path)

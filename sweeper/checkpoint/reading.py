@@ -189,7 +189,7 @@ def _opened(path: Location, *names: str) -> Iterator[Mapping[str, BinaryIO]]:
                 f"{error.filename} is missing; expected {TENSORS_FILE}, {STATE_FILE} and "
                 f"{MANIFEST_FILE} in a checkpoint"
             )
-            raise CorruptCheckpointError(msg) from error
+            raise CorruptCheckpointError(msg, error.filename or path) from error
         advice = "check the disk and its permissions"
         if isinstance(path, RemotePath):
             from sweeper.checkpoint.remote_objects import advice_on_store

@@ -150,6 +150,14 @@ class TensorFile:
         return tuple(entries)
 
 
+class DamagedTensorError(ValueError):
+    """A tensor of a file differs from its entry in the manifest; ``tensor`` is its name."""
+
+    def __init__(self, message: str, tensor: str) -> None:
+        super().__init__(message)
+        self.tensor = tensor
+
+
 def read_tensors(
     file: BinaryIO,
     size: int,
@@ -159,7 +167,8 @@ def read_tensors(
     """Return the tensors of a file of ``size`` bytes, which is read once, directly into the arrays.
 
     The file's header is hashed, not parsed: the manifest's entries, in the order of the file, have the
-    same content. ``update`` receives all read bytes, to hash the file. A difference is a `ValueError`.
+    same content. ``update`` receives all read bytes, to hash the file. A difference is a `ValueError`, of
+    one tensor a `DamagedTensorError`.
     """
     header = bytearray(size - sum(entry.nbytes for entry in entries))
     _read_exactly(file, memoryview(header), "the header", update)
@@ -170,12 +179,15 @@ def read_tensors(
     for entry in entries:
         array: Array = np.empty(entry.shape, named_dtype(entry.dtype))
         digest = xxhash.xxh3_128()
-        for chunk in _chunks(array):
-            _read_exactly(file, chunk, f"tensor {entry.name!r}", update)
-            digest.update(chunk)
+        try:
+            for chunk in _chunks(array):
+                _read_exactly(file, chunk, f"tensor {entry.name!r}", update)
+                digest.update(chunk)
+        except ValueError as error:
+            raise DamagedTensorError(str(error), entry.name) from error
         if digest.hexdigest() != entry.digest:
             msg = f"tensor {entry.name!r} has the digest {digest.hexdigest()}, expected {entry.digest}"
-            raise ValueError(msg)
+            raise DamagedTensorError(msg, entry.name)
         tensors[entry.name] = array
     return tensors
 

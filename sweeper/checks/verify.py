@@ -16,7 +16,6 @@ from __future__ import annotations
 import functools
 import json
 import random
-import re
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -26,19 +25,18 @@ from pathlib import Path
 from typing import Any, Literal
 
 from sweeper.checkpoint.end import find_end, with_variables
-from sweeper.checkpoint.format import (
-    MANIFEST_FILE,
-    STATE_FILE,
-    TENSORS_FILE,
-    Manifest,
-    decode_values,
-)
+from sweeper.checkpoint.format import STATE_FILE, Manifest, decode_values
 from sweeper.checkpoint.identity import CheckpointName
 from sweeper.checkpoint.reading import list_checkpoints, load_checkpoint, read_file, read_manifest
 from sweeper.db.database import Database
 from sweeper.db.repository import Repository
 from sweeper.definition.definition import StudySettings
-from sweeper.errors import CheckpointError, MixedStudyError, SweeperError
+from sweeper.errors import (
+    CheckpointError,
+    CorruptCheckpointError,
+    MixedStudyError,
+    SweeperError,
+)
 from sweeper.records.code import CodeGroup
 from sweeper.records.events import ChecksOpened, Event, Listener, Notice, TrialVerified
 from sweeper.records.exactness import VerificationMode, VerificationVerdict
@@ -82,7 +80,6 @@ from sweeper.train.fingerprint import differences
 
 _SHOWN_EPOCHS = 3
 _SHOWN_VALUES = 3
-_TENSOR = re.compile(r"tensor '([^']+)'")
 
 
 @dataclass(frozen=True, slots=True)
@@ -311,7 +308,7 @@ def _read(record: CheckpointRecord | None, path: Location) -> StoredCheckpoint:
         lost = isinstance(path, RemotePath) and isinstance(error.__cause__, FileNotFoundError)
         if lost and record is not None:
             return StoredCheckpoint(record.step, record.epoch, record)
-        return _damaged(record, path, str(error))
+        return _damaged(record, path, error)
     between_epochs = loaded.state["position"]["step_in_epoch"] == 0
     last_epoch = max(0, loaded.epoch - 1) if between_epochs else loaded.epoch
     return StoredCheckpoint(
@@ -319,26 +316,25 @@ def _read(record: CheckpointRecord | None, path: Location) -> StoredCheckpoint:
     )
 
 
-def _damaged(record: CheckpointRecord | None, path: Location, damage: str) -> StoredCheckpoint:
+def _damaged(
+    record: CheckpointRecord | None, path: Location, error: CheckpointError
+) -> StoredCheckpoint:
     manifest, names = None, {}
     # What is damaged may be just that; what could be read of it is enough.
     with suppress(ValueError, AttributeError, TypeError, CheckpointError):
         manifest = read_manifest(path)
         names = variable_names(decode_values(read_file(path, STATE_FILE)))
-    at = manifest or record or CheckpointName.parse(path.name)
-    step = 0 if at is None else at.step
-    files = (str(path / name) for name in (TENSORS_FILE, STATE_FILE, MANIFEST_FILE))
-    tensor = _TENSOR.search(damage)
-    variable = None if tensor is None else names.get(tensor[1], tensor[1])
-    finding = VerifyFinding(
-        "error",
-        "file",
-        damage if variable is None else f"{damage} ({variable})",
-        step=step,
-        file=next((file for file in files if file in damage), str(path)),
-        variable=variable,
-    )
-    return StoredCheckpoint(step, getattr(at, "epoch", 0), record, path, manifest, finding)
+    position = manifest or record or CheckpointName.parse(path.name)
+    step = 0 if position is None else position.step
+    message = str(error)
+    file, variable = str(path), None
+    if isinstance(error, CorruptCheckpointError):
+        file = error.file
+        if error.tensor is not None:
+            variable = names.get(error.tensor, error.tensor)
+            message += f" ({variable})"
+    finding = VerifyFinding("error", "file", message, step=step, file=file, variable=variable)
+    return StoredCheckpoint(step, getattr(position, "epoch", 0), record, path, manifest, finding)
 
 
 class _Findings:

@@ -158,7 +158,7 @@ def export(
     except CorruptCheckpointError as error:
         show = settings.command("show", study, str(trial))
         msg = f"{error}; `{show}` lists the trial's checkpoints: take another one with --at"
-        raise CorruptCheckpointError(msg) from error
+        raise CorruptCheckpointError(msg, error.file, error.tensor) from error
     if flags.as_json:
         print_json(exported.to_json())
         return
