@@ -144,6 +144,7 @@ class ObjectStore:
         }
 
     def remove(self, path: RemotePath) -> None:
+        # A retried request may have removed it at the first try, whose answer was lost.
         with suppress(FileNotFoundError):
             self.retrying(lambda: self._files.rm_file(path.key))
 

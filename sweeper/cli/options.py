@@ -45,6 +45,7 @@ def _completed(
     """Return what ``read`` finds in the database that the options typed so far select; nothing if it fails."""
     given = context.params
     flags = Flags(storage=given.get("storage"), runs_dir=given.get("runs_dir"))
+    # The shell shows nothing of an error while a word is completed, so there are no words instead.
     with contextlib.suppress(Exception), open_repository(flags.settings(), _PATIENCE) as repository:
         return [word for word in map(str, read(repository)) if word.startswith(incomplete)]
     return []
@@ -78,6 +79,7 @@ def stored_hint(source: str, settings: "Settings") -> str:
     """
     names: tuple[str, ...] = ()
     if is_name(source):
+        # The names only improve a message that is given anyway.
         with contextlib.suppress(Exception), open_repository(settings, _PATIENCE) as repository:
             names = repository.study_names()
     near = difflib.get_close_matches(source, names, n=1)

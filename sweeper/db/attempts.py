@@ -63,6 +63,7 @@ _CURRENT = (
     .join(Trial, Trial.id == Attempt.trial_id)
     .join(Study, Study.id == Trial.study_id)
     .where(Attempt.id == sa.bindparam("token"))
+    # Until the transaction ends, nobody can close or replace the attempt between this check and the write.
     .with_for_update(of=Attempt)
 )
 
@@ -216,6 +217,7 @@ def record_epochs(
     trial = lock_current(connection, token)
     if epochs:
         again = Epoch.epoch.in_([record.epoch for record in epochs])
+        # A resumed trial reports the epochs after its checkpoint a second time.
         connection.execute(sa.delete(Epoch).where(Epoch.trial_id == trial.id, again))
         connection.execute(
             sa.insert(Epoch),
@@ -252,6 +254,7 @@ def move_checkpoints(
     for path in gone:
         _forget(connection, trial.id, path)
     for old_path, new_path in moved.items():
+        # A path is unique, and a row may have it from an earlier move.
         _forget(connection, trial.id, new_path)
         connection.execute(
             sa.update(Checkpoint)
@@ -280,9 +283,11 @@ def finish(
         raise NonFiniteError(msg)
     if again:
         closed_as = connection.scalar(sa.select(Attempt.outcome).where(Attempt.id == token))
+        # The first call was committed, and only its answer was lost.
         if closed_as == ending.outcome:
             return ()
     decides = ending.result is not None or ending.outcome == "paused"
+    # Before the attempt's row: a claim locks the study first, and the reverse order would cause a deadlock.
     study = lock_rounds(connection, token) if decides else None
     trial = lock_current(connection, token)
     ended = {"outcome": ending.outcome, "end_step": ending.end_step, "error": ending.error}

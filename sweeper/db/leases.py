@@ -194,6 +194,8 @@ def close_lost(connection: Connection, found: Collection[LostAttempt]) -> tuple[
         .scalar_subquery()
     )
     for suspect in found:
+        # Read again in the statement that closes it: its worker may have renewed the lease since it was
+        # suspected.
         still = sa.true() if suspect.gone else lease_has_ended()
         closed = connection.execute(
             sa.update(Attempt)

@@ -205,6 +205,7 @@ def delete_study(connection: Connection, name: str) -> None:
     """Delete every row of the study, including Optuna's."""
     # `lock_study` would refuse a study whose rows in Optuna's tables were deleted.
     study = find_study(connection, name)
+    # A claim waits for this lock, so no worker begins a trial between the check and the deletion.
     connection.execute(sa.select(Study.id).where(Study.id == study.id).with_for_update())
     check_at_rest(connection, name, "removed")
     connection.execute(sa.delete(Study).where(Study.id == study.id))

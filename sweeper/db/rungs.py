@@ -207,6 +207,7 @@ def reach(
     """Store that a trial has stopped at a rung; NaN counts as no value, and is not promoted."""
     reached = None if math.isnan(value) else value
     at_rung = sa.and_(RungMember.trial_id == trial_id, RungMember.epochs == epochs)
+    # An interrupted attempt may have stored a value at this rung before.
     connection.execute(sa.delete(RungMember).where(at_rung, RungMember.promoted.is_(None)))
     connection.execute(
         sa.insert(RungMember).values(trial_id=trial_id, epochs=epochs, value=reached, digest=digest)

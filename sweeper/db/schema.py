@@ -165,6 +165,7 @@ def _alone(engine: Engine, url: URL) -> Iterator[None]:
         return
     directory = os.open(Path(str(url.database)).parent, os.O_RDONLY)
     try:
+        # SQLite itself does not keep two processes from creating the tables of Optuna at once.
         fcntl.flock(directory, fcntl.LOCK_EX)
         yield
     finally:

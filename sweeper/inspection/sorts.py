@@ -270,6 +270,7 @@ def fields_of(obj: object) -> dict[str, Any]:
         return {} if fields is None else fields
     fields = dict(fields or {})
     for name, slot in slots.items():
+        # A slot that was never assigned has no value.
         with contextlib.suppress(AttributeError):
             fields[name] = slot.__get__(obj)
     return fields

@@ -21,6 +21,8 @@ from typing import Any
 
 import keras
 import tensorflow as tf
+
+# TensorFlow 2 has no public function that makes a frozen graph.
 from tensorflow.python.framework.convert_to_constants import convert_variables_to_constants_v2
 
 from sweeper.checkpoint.format import LoadedCheckpoint, library_versions

@@ -92,6 +92,8 @@ def remove_study(repository: Repository, paths: RunPaths) -> tuple[Path, ...]:
     if confirmation_name(study) in repository.study_names():
         repository.check_at_rest(study, "removed")
         beside = remove_study(repository, replace(paths, study=confirmation_name(study)))
+    # Rows first: rows without files would refer to missing checkpoints, files without rows are only in the
+    # way.
     repository.delete_study(study)
     _delete_remote_files(trials)
     for directory in directories:
@@ -172,6 +174,7 @@ def _rename(repository: Repository, study: str, new: str, directories: Sequence[
         repository.rename_study(study, new, {str(was): str(now) for was, now in moved.items()})
     except BaseException as error:
         for was, now in moved.items():
+            # The first error is the one to report; what cannot be renamed back keeps the new name.
             with contextlib.suppress(OSError):
                 now.rename(was)
         if isinstance(error, OSError):

@@ -227,6 +227,7 @@ class ReplayedAttributes:
 
         Earlier results are reused as far as the trials are unchanged; a retried trial is not.
         """
+        # The slots of one worker share this cache.
         with self._lock:
             if self._spec != spec:
                 self._spec = spec

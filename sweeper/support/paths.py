@@ -255,6 +255,8 @@ def _locked(directory: Path) -> Iterator[None]:
 
     descriptor = os.open(directory / _LOCK, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW, 0o600)
     try:
+        # The kernel releases it when its process dies, so a directory whose lock is free belongs to no
+        # process.
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         yield
     finally:

@@ -85,6 +85,8 @@ def _started(pid: int) -> float | None:
         # The command's name, in parentheses, may hold spaces and parentheses of its own.
         fields = stat.read_text(errors="replace").rpartition(")")[2].split()
     except (FileNotFoundError, ProcessLookupError):
+        # With hidepid, /proc hides a living process of another user; a signal 0 tells it from one that is
+        # gone.
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, 0)
             msg = f"process {pid} exists, and /proc does not show it"

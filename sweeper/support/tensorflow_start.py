@@ -93,5 +93,6 @@ def _without(unwanted: re.Pattern[bytes]) -> Iterator[None]:
 
 
 def _flush() -> None:
+    # A program may have closed its standard error, or set it to None.
     with contextlib.suppress(AttributeError, OSError, ValueError):
         sys.stderr.flush()

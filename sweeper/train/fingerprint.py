@@ -52,6 +52,8 @@ def take_fingerprint(*, jit_compile: bool) -> dict[str, Any]:
         ``hash()`` of a fixed string, which shows Python's hash seed.
     """
     import tensorflow as tf
+
+    # TensorFlow has a public function to enable it, and none to ask.
     from tensorflow.python.framework.config import is_op_determinism_enabled
 
     threading = tf.config.threading

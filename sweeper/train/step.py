@@ -24,6 +24,8 @@ from typing import Any
 
 import keras
 import tensorflow as tf
+
+# Keras's own `compute_loss` uses these; there are no public names.
 from keras.src.backend import get_keras_mask, set_keras_mask
 from keras.src.losses.loss import reduce_weighted_values, unscale_loss_for_distribution
 from keras.src.trainers.compile_utils import get_loss

@@ -29,6 +29,7 @@ def main(arguments: list[str]) -> None:
     # This process must not hold the command's input open after the writer has closed it.
     os.close(0)
     _, status = os.waitpid(host, 0)
+    # Whoever waits for the status may be gone.
     with contextlib.suppress(OSError):
         os.write(report, str(os.waitstatus_to_exitcode(status)).encode())
 

@@ -71,6 +71,7 @@ class DaskCluster:
     def close(self) -> None:
         for connection in (self._client, self._made):
             if connection is not None:
+                # The scheduler may be gone; the trials' results are in the database.
                 with contextlib.suppress(OSError, TimeoutError):
                     connection.close()
 

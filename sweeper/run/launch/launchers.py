@@ -159,6 +159,8 @@ class WarmServer:
 
     def close(self) -> None:
         """End the server and wait for it; its trials end with it. May be called again."""
+        # The server ends when it reads the end of its requests. `shutdown` ends them even if a process that
+        # was forked from this one holds a copy of the socket.
         with contextlib.suppress(OSError):
             self._control.shutdown(socket.SHUT_RDWR)
         self._process.end(patience=2)

@@ -146,6 +146,7 @@ def kill_tree(process: psutil.Process | None, spare: int | None = None) -> None:
             break
         for member in new:
             family[member.pid] = member
+            # Suspended first, so that none can start a child that the next look misses.
             with contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied):
                 member.suspend()
     for member in family.values():

@@ -113,6 +113,7 @@ class _Server:
         """End this process and the orphans of its trials; a negative code is minus a signal."""
         kill_orphans(but=self._not_orphans)
         if code < 0:
+            # SIGKILL and SIGSTOP have no handler to reset.
             with contextlib.suppress(OSError):
                 signal.signal(-code, signal.SIG_DFL)
             os.kill(os.getpid(), -code)
@@ -192,6 +193,7 @@ class _Server:
         while True:
             ready = {key.fileobj for key, _ in selector.select()}
             if wake_read in ready:
+                # Several ends may have written before one read.
                 with contextlib.suppress(BlockingIOError):
                     wake_read.recv(4096)
                 self._reap()
@@ -316,6 +318,7 @@ def _run_spawned(descriptor: int, order: int) -> NoReturn:
 
 def _why_not_fork(importing: str = "") -> str:
     """Return the reason for which children could hang after ``importing`` something, or an empty string."""
+    # Its handle is None until an op runs, and no public function asks without starting it.
     from tensorflow.python.eager import context
 
     if context.context()._context_handle is not None:

@@ -125,11 +125,14 @@ class Channel:
 
     def end_receiving(self) -> None:
         """Receive only what the pipe contains now, even if another process still holds its other end."""
+        # The other end may have closed the connection already.
         with contextlib.suppress(OSError):
             self._end.shutdown(socket.SHUT_RD)
 
     def close(self) -> None:
         """Close this end; the other end receives EOF after the messages that were sent."""
+        # Before `close`, because a reader thread may be blocked in a read of the descriptor, which would be
+        # reused.
         with contextlib.suppress(OSError):
             self._end.shutdown(socket.SHUT_RDWR)
         if self._reader is not None:

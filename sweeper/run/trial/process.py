@@ -73,5 +73,6 @@ def serve_trial(
         with contextlib.suppress(OSError, ValueError):
             traceback.print_exc()
     for stream in (sys.stdout, sys.stderr):
+        # The disk of the log may be full; the error was sent.
         with contextlib.suppress(OSError, ValueError):
             stream.flush()

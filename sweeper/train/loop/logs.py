@@ -39,6 +39,7 @@ def metrics_or_logs(trainer: Any, logs: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def to_python(logs: Mapping[str, Any]) -> dict[str, Any]:
     """Return logs in Keras's form for callbacks: floats, and arrays for vector metrics."""
+    # The conversion of `fit`, so that callbacks receive the same types.
     from keras.src.utils.python_utils import pythonify_logs
 
     return dict(pythonify_logs(logs))

@@ -13,6 +13,8 @@ from typing import Any, Self
 import keras
 import numpy as np
 import tensorflow as tf
+
+# The public function would create the global generator by looking for it.
 from keras.src.backend.common import global_state
 from tensorflow.python.eager import context
 from tensorflow.python.ops import stateful_random_ops

@@ -31,6 +31,8 @@ from typing import Any, Self
 
 import numpy as np
 import tensorflow as tf
+
+# The counter of eager random ops, and what graphs hold, have no public names.
 from tensorflow.python.eager import context
 from tensorflow.python.framework.func_graph import FuncGraph
 

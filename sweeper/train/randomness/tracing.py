@@ -18,6 +18,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
+# It finds the user's function in TensorFlow's wrappers.
 from tensorflow.python.util import tf_decorator
 
 from sweeper.errors import UncapturableError

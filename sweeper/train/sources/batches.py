@@ -106,6 +106,7 @@ def standardize_batch(batch: Any, class_weight: Mapping[int, float] | None, name
 
 def with_class_weight(batch: Any, class_weight: Mapping[int, float], name: str) -> Batch:
     """Return ``(x, y, weights)`` for ``(x, y)``, as in ``model.fit``."""
+    # The conversion of `fit`, so that the weights have the same bits.
     from keras.src.trainers.data_adapters.data_adapter_utils import class_weight_to_sample_weights
 
     _check_weighable(batch, name)
@@ -204,6 +205,7 @@ def _form(value: Any) -> str:
 
 def _sparse_or_same(leaf: Any) -> Any:
     """Return a sparse array of SciPy or JAX as a ``tf.SparseTensor``, and other values unchanged."""
+    # The tests of `fit` for the libraries that it accepts, without importing them.
     from keras.src.trainers.data_adapters import data_adapter_utils as keras_adapters
 
     if keras_adapters.is_scipy_sparse(leaf):

@@ -26,6 +26,8 @@ import h5py
 import keras
 import numpy as np
 import tensorflow as tf
+
+# Keys in files follow Keras's own traversal of a model, which is not public.
 from keras.src.models.functional import Functional
 from keras.src.saving.saving_lib import H5IOStore, _save_state
 from keras.src.utils.naming import to_snake_case

@@ -228,6 +228,7 @@ class LivePayloads:
 
         The data are None if it lacks nothing. ``more`` is added to the study's part.
         """
+        # The server answers each poll in a thread of its own, and they share what was read.
         with self._lock:
             kept = self._read(repository, name)
             version = f"{kept.token}-{kept.version}"

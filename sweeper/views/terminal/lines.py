@@ -146,6 +146,7 @@ class LineProgress:
         pass
 
     def __call__(self, event: Event) -> None:
+        # So that lines of two slots do not mix, and are in the order of the state that they show.
         with self._lock:
             self._state.apply(event)
             line = self._lines.line(event)

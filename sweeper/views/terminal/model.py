@@ -59,6 +59,7 @@ class RunState:
 
     def apply(self, event: Event) -> None:
         """Apply one event. Events of attempts without a start are accepted."""
+        # Slots report from their threads while another thread draws.
         with self._lock:
             if isinstance(event, StudyOpened | ChecksOpened):
                 self._opened = event
