@@ -29,6 +29,8 @@ from pathlib import Path
 import pytest
 from forked_programs import SECONDS
 
+from sweeper.support.processes import fork
+
 BY_DEFAULT = 2
 """Processes side by side: as many as the machines have cores that this is measured on. With one more each had
 so much less of the caches that the whole run took longer, though many wait for trials' processes."""
@@ -179,7 +181,7 @@ def _fork(session, items, directory, begin):
     reports, reporting = Pipe(duplex=False)
     sys.stdout.flush()
     sys.stderr.flush()
-    pid = os.fork()
+    pid = fork()
     if pid == 0:
         reports.close()
         _run(session.config, items, directory, reporting, begin)

@@ -255,6 +255,7 @@ def _serve(path):
     own = importing(os.environ)  # as it was given, and not as the imports leave it
 
     from sweeper.run.launch import server_process, warm_server
+    from sweeper.support import processes
 
     warm_server._import_everything()
     warm_server._import_everything = lambda: None
@@ -273,7 +274,7 @@ def _serve(path):
     os.rename(path + ".new", path)  # who sees it is served
     while select.select([0, listener], [], [])[0] == [listener]:
         connection, _ = listener.accept()
-        if os.fork() == 0:
+        if processes.fork() == 0:
             listener.close()
             with contextlib.suppress(OSError):
                 _stand_by(connection, own)
@@ -285,6 +286,8 @@ def _serve(path):
 def _stand_by(connection, own):
     """Fork the program that one client asks for, and wait for the end of either."""
     import select
+
+    from sweeper.support import processes
 
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     length, descriptors, _, _ = socket.recv_fds(connection, 8, 32)
@@ -300,7 +303,7 @@ def _stand_by(connection, own):
     if importing(asked["environment"]) != own:
         connection.sendall(bytes(8))
         return
-    program = os.fork()
+    program = processes.fork()
     if program == 0:
         connection.close()
         _become(asked, descriptors)

@@ -12,6 +12,7 @@ import os
 import signal
 import socket
 import sys
+import warnings
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -146,3 +147,13 @@ def adopt_orphans() -> None:
     """
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1)
+
+
+def fork() -> int:
+    """Fork this process as `os.fork` does, without the warning of Python 3.12 and later about threads.
+
+    Call it only where the threads are known to be harmless to a child, and say why.
+    """
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "This process .* is multi-threaded", DeprecationWarning)
+        return os.fork()

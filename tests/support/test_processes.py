@@ -93,3 +93,30 @@ def test_links_files_and_new_directories_stay(own_directory, monkeypatch):
     old.mkdir()
     with scratch_directory("check"):
         assert old.exists(), "its owner may just be about to lock it"
+
+
+FORK = """
+import os, sys, threading
+from sweeper.support.processes import fork
+
+idle = threading.Thread(target=threading.Event().wait, daemon=True)
+idle.start()
+child = {fork}()
+if not child:
+    os._exit(0)
+os.waitpid(child, 0)
+"""
+
+
+@pytest.mark.parametrize(
+    ("fork", "warned"), [("fork", False), ("os.fork", sys.version_info >= (3, 12))]
+)
+def test_a_fork_beside_harmless_threads_prints_no_warning_and_a_bare_one_does(fork, warned):
+    ended = subprocess.run(
+        [sys.executable, "-W", "always", "-c", FORK.format(fork=fork)],
+        env={**os.environ, "PYTHONPATH": ROOT},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert ("multi-threaded" in ended.stderr) == warned, ended.stderr

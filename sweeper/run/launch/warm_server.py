@@ -45,7 +45,7 @@ from sweeper.run.signals import release_signals, signals_to_stop
 from sweeper.run.trial.devices import import_tensorflow, uncollected
 from sweeper.run.trial.link import failure_before_trial
 from sweeper.run.trial.process import serve_trial
-from sweeper.support.processes import adopt_orphans, die_with_parent
+from sweeper.support.processes import adopt_orphans, die_with_parent, fork
 
 
 def log_to(path: str) -> None:
@@ -127,7 +127,8 @@ class _Server:
         """
         # Shared memory, because user code may end the child with any exit code.
         unfit = mmap.mmap(-1, 1)
-        pid = os.fork()
+        # The only threads are those of libraries that wait for work, such as OpenBLAS's: see _why_not_fork.
+        pid = fork()
         if pid == 0:
             die_with_parent()
             adopt_orphans()
@@ -214,7 +215,7 @@ class _Server:
         # The trial unblocks the signals when it can handle them.
         earlier_mask = signal.pthread_sigmask(signal.SIG_BLOCK, signals_to_stop())
         try:
-            pid = os.fork()
+            pid = fork()  # as safe as the fork for the import
         except OSError as error:
             signal.pthread_sigmask(signal.SIG_SETMASK, earlier_mask)
             os.close(descriptor)

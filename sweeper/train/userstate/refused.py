@@ -14,6 +14,7 @@ import pickle
 import sys
 import threading
 import types
+import warnings
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -130,7 +131,10 @@ def _reduced_iterator(value: Any) -> tuple[Any, ...] | None:
     if not hasattr(type(value), "__next__") or isinstance(value, types.GeneratorType):
         return None
     try:
-        reduced = value.__reduce__()
+        with warnings.catch_warnings():
+            # Python 3.12 and 3.13 announce that the iterators of itertools lose this method in 3.14.
+            warnings.simplefilter("ignore", DeprecationWarning)
+            reduced = value.__reduce__()
     except TypeError:
         return None
     return reduced if isinstance(reduced, tuple) else None
