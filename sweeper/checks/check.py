@@ -32,7 +32,6 @@ from sweeper.checks.disk import Disk
 from sweeper.definition.definition import StudySettings
 from sweeper.definition.loading import split_target
 from sweeper.files.uses import CURE_OR_BEFORE, uses_from_json
-from sweeper.files.walk import roots_of
 from sweeper.replay.comparison import Difference, errors
 from sweeper.replay.lines import line_of_argument
 from sweeper.replay.reports import (
@@ -64,6 +63,7 @@ from sweeper.search.spaces import check_grid
 from sweeper.search.spec import SamplerSpec, needs_definition, search_spec
 from sweeper.spec.space import CategoricalChoice, Distribution
 from sweeper.support.paths import scratch_directory
+from sweeper.support.places import roots_of
 
 SHORT_EPOCHS = 3
 """Epochs of a shortened trial, enough to lose, and then to use, state that is used only at the end of an epoch."""

@@ -93,8 +93,8 @@ class Disk:
             earlier = self._recover()
             self._aside.mkdir(exist_ok=True)
             stack.callback(self._end)
-            for path in earlier:
-                self._put_aside(path)
+            for path, of in earlier:
+                self._put_aside(path, of=of)
             self._began = self._before = self._walk()
             self._copy_first()
             self._store()
@@ -145,7 +145,8 @@ class Disk:
                 self._put_aside(path)
         self._restore(self._before, after)
 
-    def _put_aside(self, path: str, *, changed: bool = False) -> None:
+    def _put_aside(self, path: str, *, of: str = "") -> None:
+        """Set a file or a directory aside; ``of`` is the file of which it is another content."""
         root = next(root for root in self.roots if path.startswith(root + os.sep))
         place = Path(root, ASIDE)
         if not place.is_dir():
@@ -154,8 +155,8 @@ class Disk:
         self._undone.places.append(str(place))
         kept = place / f"{_FOUND}-{len(self._found)}-{Path(path).name}"
         with (self._aside / _FOUND).open("a") as found:
-            found.write(json.dumps([path, str(kept), changed]) + "\n")
-        self._found.append(_Found(path, kept, self._training, changed))
+            found.write(json.dumps([of or path, str(kept), bool(of)]) + "\n")
+        self._found.append(_Found(of or path, kept, self._training, changed=bool(of)))
         Path(path).rename(kept)
 
     def _restore(self, before: Listing, after: Listing) -> None:
@@ -168,7 +169,7 @@ class Disk:
                 Path(path).mkdir(parents=True, exist_ok=True)
             elif self._began.states.get(path) == state and path in self._copies:
                 if is_there and not _alike(path, self._copies[path]):
-                    self._put_aside(path, changed=True)
+                    self._put_aside(path, of=path)
                 _write_back(self._copies[path], path, state)
                 self._began.states[path] = before.states[path] = _state(path)
             else:
@@ -233,8 +234,11 @@ class Disk:
                 f"and the other one is in {', '.join(_names(changed))}"
             )
 
-    def _recover(self) -> list[str]:
-        """Put back what a check that was killed has set aside; return the paths of what is new since it began."""
+    def _recover(self) -> list[tuple[str, str]]:
+        """Put back what a check that was killed has set aside; return what is new since it began.
+
+        Of the other content of a file that was there, the second value is that file's path.
+        """
         for root in self.roots[1:]:
             with contextlib.suppress(FileNotFoundError):
                 owner = Path(root, ASIDE, OWNER).read_text()
@@ -243,7 +247,7 @@ class Disk:
                         Disk([owner, *self.roots], self.tell)._recover_own()
         return self._recover_own()
 
-    def _recover_own(self) -> list[str]:
+    def _recover_own(self) -> list[tuple[str, str]]:
         if not self._aside.is_dir():
             return []
         alive = self._aside / _ALIVE
@@ -252,12 +256,15 @@ class Disk:
         for name in (JOURNAL, _IMPORT):
             undo(self._aside / name, undone, until=until)
         found = self._aside / _FOUND
+        contents: dict[str, str] = {}
         for line in found.read_text().splitlines() if found.exists() else ():
             path, kept, changed = json.loads(line)
             undone.places.append(str(Path(kept).parent))
             if os.path.lexists(kept):
-                Path(kept).rename(_free(Path(path)) if changed or os.path.lexists(path) else path)
-        new = self._recover_unseen(undone, until)
+                back = _free(Path(path)) if changed or os.path.lexists(path) else Path(path)
+                Path(kept).rename(back)
+                contents |= {str(back): path} if changed else {}
+        new = self._recover_unseen(undone, until, contents)
         self._clear(undone.places)
         for what, paths in (("put back", undone.put_back), ("removed", undone.removed)):
             if paths:
@@ -267,8 +274,13 @@ class Disk:
         self.notes.clear()
         return new
 
-    def _recover_unseen(self, undone: Undone, until: float) -> list[str]:
-        """Undo what a check that was killed has not seen being changed; return what is new."""
+    def _recover_unseen(
+        self, undone: Undone, until: float, contents: dict[str, str]
+    ) -> list[tuple[str, str]]:
+        """Undo what a check that was killed has not seen being changed; return as `_recover` does.
+
+        ``contents`` are other contents by their paths, with the paths of the files.
+        """
         before = self._aside / _BEFORE
         if not before.exists():
             return []
@@ -277,18 +289,17 @@ class Disk:
             if path.endswith(CODE) or _state(path) == tuple(state) or _alike(path, copy):
                 continue
             if os.path.lexists(path):
-                if os.lstat(path).st_mtime > until + _BEAT:
+                if os.lstat(path).st_mtime > until + 2 * _BEAT:
                     continue  # the user has written to it since
-                Path(path).rename(other := _free(Path(path)))
-                undone.doubts.append(
-                    f"{path} was changed; what it was is back, the other is {other}"
-                )
+                other = Path(path).rename(_free(Path(path)))
+                contents[str(other)] = path
             _write_back(copy, path, tuple(state))
             undone.put_back.append(path)
         now = self._walk()
         known = Listing(dict.fromkeys(stored["paths"], ()), set(stored["listed"]))
         new = set(known.new_in(now))
-        return [path for path in sorted(new) if str(Path(path).parent) not in new]
+        top = (path for path in sorted(new) if str(Path(path).parent) not in new)
+        return [(path, contents.get(path, "")) for path in top]
 
     def _clear(self, places: Iterable[str]) -> None:
         """Remove the directories of what was set aside, unless one still has something."""

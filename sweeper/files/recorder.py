@@ -23,17 +23,16 @@ import sys
 import tempfile
 import threading
 import weakref
-import zipfile
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import xxhash
-
 from sweeper.files.uses import FileUse
-from sweeper.files.walk import CODE, SYSTEM, Listing, nobodys
+from sweeper.files.walk import CODE, Listing
 from sweeper.inspection.sources import is_users, outward
+from sweeper.support.contents import content_digest
+from sweeper.support.places import nobodys
 
 MOST = 400
 """Maximum number of recorded paths."""
@@ -41,15 +40,8 @@ MOST = 400
 _MOST_NAMES = 1 << 16
 """Maximum number of names whose paths are kept."""
 
-MOST_BYTES = 256 * 2**20
-"""Size above which only the size and the beginning of a file count."""
-
 _MOST_LEFT = 100
 """Maximum number of files that a walk alone finds and that are recorded."""
-
-_CHUNK = 1 << 20
-_DATED = frozenset({"metadata.json"})
-"""Members of a ``.keras`` file that contain a time or a random id beside the content of others."""
 
 _LOOKING = ("genericpath.py", "pathlib.py", "genericpath>", "posixpath>", "os>")
 _PACKAGE = str(Path(__file__).parents[1]) + os.sep
@@ -62,7 +54,12 @@ file contains stays when it is opened to be written."""
 
 
 class FileRecorder:
-    """Record of the files outside of the trial's own directories that this process uses."""
+    """Record of the files outside of the trial's own directories that this process uses.
+
+    Attributes:
+        before: What was there before the trial's factories.
+        before_write: Called with the path of a file that is about to be written, and whether it is truncated.
+    """
 
     def __init__(self) -> None:
         self.active = False
@@ -74,7 +71,7 @@ class FileRecorder:
         self.before_write: Callable[[str, bool], None] | None = None
         self._roots: tuple[str, ...] = ()
         self._outputs: tuple[str, ...] = ()
-        self._before = Listing()
+        self.before = Listing()
         self._beside: set[str] = set()
 
     def begin(self, own: Iterable[str | Path] = ()) -> None:
@@ -89,8 +86,8 @@ class FileRecorder:
         """Remember what is in the directories ``roots``, and below them, except in ``own``: it is input."""
         with self.unrecorded():
             self._outputs = tuple(os.path.realpath(each) + os.sep for each in own)
-            self._roots, self._before = tuple(roots), Listing()
-            self._before.add(self._roots, own=self._outputs)
+            self._roots, self.before = tuple(roots), Listing()
+            self.before.add(self._roots, own=self._outputs)
 
     def uses(self, *, ended: bool = False) -> tuple[FileUse, ...]:
         """Return the uses so far that can matter to another trial; none unless it is recording.
@@ -110,11 +107,6 @@ class FileRecorder:
                     use.digest = content_digest(use.path)
             return tuple(found)
 
-    @property
-    def complete(self) -> bool:
-        """Return whether the walks have seen every entry."""
-        return self._before.complete
-
     def _look_again(self) -> None:
         """Record the files that are new or others since `look`, and that nobody was seen to write."""
         if not self._roots:
@@ -122,13 +114,13 @@ class FileRecorder:
         after = Listing()
         after.add(self._roots, own=self._outputs)
         after.add(self._beside - after.listed, own=self._outputs, deep=False)
-        new = list(self._before.new_in(after))
-        left = [path for path in (*new, *self._before.changed_in(after)) if after.states[path]]
+        new = list(self.before.new_in(after))
+        left = [path for path in (*new, *self.before.changed_in(after)) if after.states[path]]
         for path in left[:_MOST_LEFT]:
             use = self._by_path.get(path)
             if path.endswith(CODE) or (use is not None and use.wrote):
                 continue
-            use = self._by_path.setdefault(path, FileUse(path, existed=path in self._before.states))
+            use = self._by_path.setdefault(path, FileUse(path, existed=path in self.before.states))
             use.left = True
 
     @property
@@ -194,16 +186,16 @@ class FileRecorder:
     def _look_beside(self, path: str) -> None:
         """Remember what is in the directory of a file outside of the roots, once."""
         directory = os.path.dirname(path)  # noqa: PTH120 - for each file
-        if not self._roots or directory in self._before.listed or directory in self._beside:
+        if not self._roots or directory in self.before.listed or directory in self._beside:
             return
         self._beside.add(directory)
         if f"{directory}/" != os.path.realpath(tempfile.gettempdir()) + os.sep:
-            self._before.add([directory], own=self._outputs, deep=False)
+            self.before.add([directory], own=self._outputs, deep=False)
 
     def _is_nobodys(self, path: str) -> bool:
         return (
             path.endswith(CODE)
-            or path.startswith((*self._own, *SYSTEM, *nobodys(str(Path.cwd()))))
+            or path.startswith((*self._own, *nobodys(str(Path.cwd()))))
             or "/__pycache__/" in path
             or Path(path).is_dir()
         )
@@ -284,9 +276,6 @@ def _watch() -> None:
         kinds = (READS if reads else 0) | (WRITES if {*mode} & {*"wax+"} else 0)
         RECORDER.used(_text(name), kinds if {*mode} & {*"wx"} else kinds | KEEPS)
 
-    def renamed(source: Any, target: Any, *_: Any, **__: Any) -> None:
-        RECORDER.renamed(_text(source), _text(target))
-
     # Not first in the hook: `tempfile` opens a file to find its directory, under a lock that this takes too.
     tempfile.gettempdir()
     sys.addaudithook(_hook)
@@ -298,12 +287,8 @@ def _watch() -> None:
         capable.add(os.stat)
     _observe(file_io.FileIO, "__init__", opened)
     _observe(file_io.FileIO, "close", lambda file: _at_close(_text(file.name), file.mode))
-    for module, exists, rename in (
-        (file_io, "file_exists_v2", "rename_v2"),
-        (tf.io.gfile, "exists", "rename"),
-    ):
+    for module, exists in ((file_io, "file_exists_v2"), (tf.io.gfile, "exists")):
         _observe(module, exists, looked_for)
-        _observe(module, rename, renamed)
     _observe(tf.data.Dataset, "cache", _cached)
     _observe(h5py.File, "__init__", opened)
     _observe(
@@ -390,29 +375,6 @@ def _state(path: str) -> tuple[int, ...] | None:
         return None
     regular = stat.S_ISREG(found.st_mode)
     return (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns) if regular else None
-
-
-def content_digest(path: str) -> str:
-    """Return the XXH3-128 digest (hex) of a file's content, or of what can be read of it.
-
-    Of an archive the digest is of its members' content, because an archive contains times.
-    """
-    digest = xxhash.xxh3_128()
-    # Another process may hold or change it.
-    with suppress(OSError, zipfile.BadZipFile), Path(path).open("rb") as content:
-        begin, size = content.read(_CHUNK), os.fstat(content.fileno()).st_size
-        if begin.startswith(b"PK"):
-            with zipfile.ZipFile(content) as archive:
-                members = [m for m in archive.infolist() if m.filename not in _DATED]
-                for each in sorted(members, key=lambda m: m.filename):
-                    digest.update(f"{each.filename}:{each.CRC}:{each.file_size};".encode())
-        elif size > MOST_BYTES:
-            digest.update(b"%d:%b" % (size, begin))
-        else:
-            digest.update(begin)
-            while chunk := content.read(_CHUNK):
-                digest.update(chunk)
-    return digest.hexdigest()
 
 
 def _caller() -> str:

@@ -8,14 +8,10 @@ and without.
 
 from __future__ import annotations
 
-import os
-import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Literal
-
-from sweeper.files.walk import MOST_ENTRIES
 
 
 @dataclass
@@ -113,9 +109,6 @@ class FileFinding:
     message: str
 
 
-_SHOWN = 3
-"""Maximum number of names in a message."""
-
 CURE = "write it below `trial.directory`, which each trial has for itself"
 CURE_OR_BEFORE = f"{CURE}, or make the file before the study begins"
 
@@ -158,40 +151,6 @@ def in_a_run(trial: TrialUses, others: Sequence[TrialUses]) -> Iterator[FileFind
                 "and after the change is ranked together, but has not read the same data"
             )
             yield FileFinding("note", use.path, message)
-
-
-def left_behind(trial: TrialUses, *, cut: bool = False) -> Iterator[FileFinding]:
-    """Yield a note about what an ended trial left where a later one could read it; ``cut``: not all was looked at."""
-    if cut:
-        message = (
-            f"the directories of the study have more than {MOST_ENTRIES:,} entries; whether a trial left a "
-            "file was looked for among the first ones"
-        )
-        yield FileFinding("note", "/", message)
-    temporary = os.path.realpath(tempfile.gettempdir())
-    here = os.path.realpath(Path.cwd())
-    own = [
-        use
-        for use in trial.uses
-        if (use.wrote or use.left) and (_below(use.path, here) or not _below(use.path, temporary))
-    ]
-    if not own:
-        return
-    wrote = _listed([use.name for use in own if use.wrote])
-    changed = _listed([use.name for use in own if use.left])
-    seen = [f"{trial.who} left {wrote}"] * bool(wrote)
-    seen += [f"{changed} appeared or changed while {trial.who} ran"] * bool(changed)
-    message = f"{', and '.join(seen)}: a trial that reads it is not independent, which `sweeper check FILE` finds"
-    yield FileFinding("note", "", message)
-
-
-def _listed(names: Sequence[str]) -> str:
-    more = len(names) - _SHOWN
-    return ", ".join(names[:_SHOWN]) + (f" and {more} more" if more > 0 else "")
-
-
-def _below(path: str, directory: str) -> bool:
-    return path.startswith(directory + os.sep)
 
 
 def _dependent(reader: str, use: FileUse, writer: str, written: FileUse) -> Iterator[FileFinding]:

@@ -1,4 +1,4 @@
-"""Bounded walk through the directories that a trial works in, and the directories whose files are nobody's.
+"""Bounded walk through the directories that a trial works in.
 
 A file that C++ or another program writes is announced by nobody; but it is there afterwards, or has another size,
 time or inode. So what a trial leaves is the difference of two walks.
@@ -6,15 +6,14 @@ time or inode. So what a trial leaves is the difference of two walks.
 
 from __future__ import annotations
 
-import functools
 import os
 import stat
-import sys
-import tempfile
 from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+
+from sweeper.support.places import nobodys
 
 MOST_ENTRIES = 20_000
 """Maximum number of entries of one walk."""
@@ -27,36 +26,8 @@ _SKIPPED = frozenset({ASIDE, "__pycache__", ".git", ".hg", ".svn", "node_modules
 _MARKED = frozenset({"pyvenv.cfg", "sweeper.db"})
 """Files of a directory that is an installation of Python, or one of sweeper's own."""
 
-SYSTEM = ("/proc/", "/dev/", "/sys/", "/etc/", "/usr/", "/lib/", "/lib64/", "/run/", "/var/lib/")
-_PACKAGE = str(Path(__file__).parents[1]) + os.sep
-_DOWNLOADS = {
-    "XDG_CACHE_HOME": "~/.cache",
-    "KERAS_HOME": "~/.keras",
-    "TFDS_DATA_DIR": "~/tensorflow_datasets",
-    "SCIKIT_LEARN_DATA": "~/scikit_learn_data",
-    "HF_HOME": "~/.cache/huggingface",
-    "TORCH_HOME": "~/.cache/torch",
-    "KAGGLEHUB_CACHE": "~/.cache/kagglehub",
-    "TFHUB_CACHE_DIR": "",
-    "MPLCONFIGDIR": "~/.config/matplotlib",
-}
-"""Environment variables that name a directory of downloads and caches, with their defaults."""
-
 State = tuple[int, ...]
 """Size, time (ns) and inode of a file; empty for a directory."""
-
-
-@functools.cache
-def nobodys(directory: str) -> tuple[str, ...]:
-    """Return the prefixes of paths that are of no trial: libraries, caches and downloads, unless ``directory`` is there."""
-    places = (os.environ.get(name) or default for name, default in _DOWNLOADS.items())
-    prefixes = {
-        os.path.realpath(os.path.expanduser(each)) + os.sep  # noqa: PTH111 - it may be empty
-        for each in (sys.prefix, sys.base_prefix, *places)
-        if each
-    }
-    ours = os.path.realpath(tempfile.gettempdir()) + "/sweeper-"
-    return ours, _PACKAGE, *(p for p in sorted(prefixes) if not f"{directory}/".startswith(p))
 
 
 @dataclass
@@ -72,7 +43,7 @@ class Listing:
     ) -> None:
         """Add the entries of directories, and of those below them if ``deep``, except of ``own`` prefixes."""
         here = Path.cwd()
-        skipped = (*own, *SYSTEM, *nobodys(str(here)))
+        skipped = (*own, *nobodys(str(here)))
         waiting = deque(directories)
         roots = set(waiting)
         while waiting:
@@ -121,10 +92,3 @@ def _state_of(entry: os.DirEntry[str]) -> State:
         return (0,)
     regular = stat.S_ISREG(found.st_mode) or stat.S_ISLNK(found.st_mode)
     return (found.st_size, found.st_mtime_ns, found.st_ino) if regular else (0,)
-
-
-def roots_of(target: str) -> list[str]:
-    """Return the directories that trials of a study work in: the current one, and that of its file."""
-    file, here = Path(target), Path.cwd()
-    directories = [here, *([file.resolve().parent] if file.is_file() else [])]
-    return list(dict.fromkeys(map(os.path.realpath, directories)))

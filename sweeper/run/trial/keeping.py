@@ -23,7 +23,8 @@ from pathlib import Path
 from typing import Any
 
 from sweeper.files.recorder import RECORDER
-from sweeper.files.walk import ASIDE, SYSTEM, nobodys
+from sweeper.files.walk import ASIDE
+from sweeper.support.places import nobodys
 
 ROOTS = "SWEEPER_CHECK_ROOTS"
 """Environment variable with the directories of a check, as JSON, for the processes that it starts."""
@@ -105,11 +106,18 @@ class Keeper:
         with self._lock:
             if source not in self.made and not _is_nobodys(source):
                 self._note(moved=source, to=target)
+                self._is_users(target)
 
     def links(self, _source: str, target: str) -> None:
         """Note that a file is about to get another name, by which it may be changed later."""
         if not _is_nobodys(target):
             self._note(linked=target)
+            self._is_users(target)
+
+    def _is_users(self, path: str) -> None:
+        """Let the first change of what a path is about to name be kept."""
+        self._met.discard(path)
+        self.made.discard(path)
 
     def _first(self, path: str) -> os.stat_result | None:
         """Return the status of a file that was there before the check, at its first change; name one to be made."""
@@ -147,7 +155,7 @@ class Keeper:
 
 
 def _is_nobodys(path: str) -> bool:
-    skipped = (*SYSTEM, *nobodys(str(Path.cwd())))
+    skipped = nobodys(str(Path.cwd()))
     return path.startswith(skipped) or f"/{ASIDE}/" in path or "/__pycache__/" in path
 
 
@@ -167,7 +175,8 @@ def keep_for_check(*, names: bool) -> None:
     if not roots:
         return
     entries = read_journal(Path(roots[0], ASIDE, JOURNAL))
-    keeper = Keeper(roots, names, {each["made"] for each in entries if "made" in each})
+    users = {each.get("linked", each.get("to")) for each in entries}
+    keeper = Keeper(roots, names, {e["made"] for e in entries if "made" in e} - users)
     first = _KEEPERS == []
     _KEEPERS[:] = [keeper]
     RECORDER.before_write = _before_write

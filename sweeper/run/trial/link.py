@@ -89,7 +89,7 @@ class ChannelLink(Link):
     def report_files(self, *, ended: bool = False) -> None:
         """Report the files that the trial has used so far, if it used any outside of its directory."""
         if uses := RECORDER.uses(ended=ended):
-            cut = {} if RECORDER.complete else {"cut": True}
+            cut = {} if RECORDER.before.complete else {"cut": True}
             self.send(FilesUsed({**uses_to_json(uses), **cut}, ended))
 
     def ask(self, question: Suggest | Judge) -> Answered:

@@ -16,13 +16,13 @@ from pathlib import Path
 from sweeper.definition.definition import StudyDefinition
 from sweeper.definition.loading import split_target
 from sweeper.files.recorder import RECORDER, install
-from sweeper.files.walk import roots_of
 from sweeper.run.protocol.channel import Channel
 from sweeper.run.protocol.messages import Assignment, Evaluation, ExportOrder, Preparing
 from sweeper.run.signals import release_signals, signals_to_stop
 from sweeper.run.trial.devices import configure_tensorflow, limit_memory, show_devices
 from sweeper.run.trial.keeping import keep_for_check
 from sweeper.run.trial.link import ChannelLink, failure_of
+from sweeper.support.places import roots_of
 from sweeper.support.processes import adopt_orphans
 from sweeper.support.tensorflow_start import look_for_gpus
 

@@ -9,14 +9,11 @@ unreachable. Requests must wait for the database, because the trial needs the an
 
 from __future__ import annotations
 
-import contextlib
-import os
 import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from sweeper.db.repository import Claim, DecidedRung, Waiting
@@ -30,14 +27,7 @@ from sweeper.errors import (
     SweeperError,
     TrialError,
 )
-from sweeper.files.uses import (
-    FileFinding,
-    FileUse,
-    TrialUses,
-    in_a_run,
-    left_behind,
-    uses_from_json,
-)
+from sweeper.files.uses import FileFinding, TrialUses, in_a_run, uses_from_json
 from sweeper.records.events import AttemptEnded, AttemptStarted, CheckpointKept, Notice, Remark
 from sweeper.records.results import CheckpointRecord, EpochRecord
 from sweeper.run.launch.trial_process import (
@@ -77,6 +67,7 @@ from sweeper.run.worker.checkpoints import bring_files, locate, origin_of
 from sweeper.run.worker.context import SlotContext, StudyAccess
 from sweeper.run.worker.database_health import WriteQueue
 from sweeper.run.worker.gpus import SlotDevice
+from sweeper.run.worker.left_files import left_behind
 from sweeper.run.worker.outcomes import (
     AttemptEnd,
     Death,
@@ -680,37 +671,14 @@ class AttemptRecorder:
         found = list(in_a_run(trial, others))
         told = any(study == claim.study and "told" in theirs for study, _, theirs in stored)
         if ended and not told:
-            ours = replace(trial, uses=self._not_ours(trial.uses))
-            found += (left := [*left_behind(ours, cut="cut" in files)])
+            left = [*left_behind(trial, self._repository.database.file, cut="cut" in files)]
+            found += left
             told = not left
         self._file_findings = found
         if found:
             noticed = {**files, "notices": [finding.message for finding in found]}
             self._repository.record_files(claim.token, noticed if told else {**noticed, "told": 1})
         return found
-
-    def _not_ours(self, uses: Sequence[FileUse]) -> tuple[FileUse, ...]:
-        """Return the uses except of files that this process writes to: its output, its database."""
-        open_files = set()
-        for descriptor in Path("/dev/fd").iterdir():
-            with contextlib.suppress(OSError):  # that of the listing is closed
-                found = os.fstat(int(descriptor.name))
-                open_files.add((found.st_dev, found.st_ino))
-        url = self._repository.database.url
-        database = (
-            str(Path(str(url.database)).absolute()) if self._repository.database.in_file else None
-        )
-
-        def is_ours(use: FileUse) -> bool:
-            if database is not None and use.path.startswith(os.path.realpath(database)):
-                return True
-            try:
-                found = Path(use.path).stat()
-            except OSError:
-                return True  # it is gone
-            return (found.st_dev, found.st_ino) in open_files
-
-        return tuple(use for use in uses if use.wrote or not is_ours(use))
 
     def dependence(self, waiting: Callable[[], None]) -> str | None:
         """Return how the ended trial depends on another one by a file; None if that is not known."""
