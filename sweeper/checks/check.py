@@ -139,7 +139,7 @@ def check_study(
             disk,
         )
         report = check.report(workers)
-    noted = [CheckFinding("note", "files", note) for note in dict.fromkeys(disk.notes)]
+    noted = [CheckFinding("note", "files", note) for note in disk.notes]
     return replace(
         report,
         findings=(*report.findings, *noted),

@@ -189,7 +189,7 @@ class Disk:
                 self._undone.removed += [] if each.changed else [each.path]
                 _remove(each.kept)
         self._leave(left)
-        self.notes += self._undone.doubts
+        self.notes = list(dict.fromkeys([*self.notes, *self._undone.doubts]))
         gone = [p for p in dict.fromkeys(self._undone.removed) if not os.path.lexists(p)]
         self.removed = _names(gone)
         self._clear(self._undone.places)

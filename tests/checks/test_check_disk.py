@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from sweeps import command
 
+from sweeper.checks import disk
 from sweeper.checks.disk import Disk
 from sweeper.files.recorder import RECORDER, install
 from sweeper.run.trial.keeping import Keeper, keep_for_check
@@ -38,6 +39,7 @@ def here(tmp_path, monkeypatch):
     monkeypatch.chdir(directory)
     places.nobodys.cache_clear()
     install()
+    RECORDER.active = False
     for number in range(9):
         Path(f"user{number}").write_text(f"content {number}\n" * 3)
     for path in ("tree/sub", "tree/empty", "empty"):
@@ -95,20 +97,40 @@ def train(*acts):
 
 def check(directory, *acts, trainings=2, tell=lambda _: None):
     """Train several times as a check does, and return its disk."""
-    with Disk([str(directory)], tell) as disk:
-        disk.imported()
+    with Disk([str(directory)], tell) as checked:
+        checked.imported()
         for _ in range(trainings):
             train(*acts)
-            disk.undo()
-    return disk
+            checked.undo()
+    return checked
 
 
 def test_what_trials_do_to_files_that_were_there_is_undone_and_what_they_made_is_removed(here):
     before = contents(here)
-    disk = check(here, everything, unseen)
+    checked = check(here, everything, unseen)
     assert contents(here) == before
-    assert {"hard", "made", "new"} <= set(disk.removed)
-    assert disk.notes == []
+    assert {"hard", "made", "new"} <= set(checked.removed)
+    assert checked.notes == []
+
+
+def test_what_cannot_be_undone_is_named(here, monkeypatch):
+    """Without copies, what another program changes in place; what Python changes is undone without them."""
+    monkeypatch.setattr(disk, "_MOST_BYTES", 0)
+    before = contents(here)
+    notes = check(here, everything, unseen).notes
+    assert notes == [f"{here}/user8 was changed while trials ran, by them or by another process"]
+    after = contents(here)
+    assert after.pop("user8") != before.pop("user8")
+    assert after == before
+
+
+def test_without_the_keeper_files_are_changed(here, monkeypatch):
+    """The control: nothing else puts back what was there."""
+    monkeypatch.setattr(disk, "_MOST_BYTES", 0)
+    monkeypatch.setattr(Keeper, "_first", lambda *_: None)
+    before = contents(here)
+    check(here, lambda: Path("user2").write_text("gone"))
+    assert contents(here) != before
 
 
 @pytest.mark.parametrize("line", range(1, 24))
@@ -145,21 +167,21 @@ def test_what_another_process_makes_or_changes_meanwhile_is_left_and_named(here)
     def once():
         acts.pop(0)()
 
-    disk = check(here, once)
+    checked = check(here, once)
     assert Path("made").read_text() == "y\n"
     assert Path("new/y").read_text() == "y\n"
     assert Path("user8").read_text() == "content 8\n" * 3
     assert Path("user8.by-check-1").read_text() == "content 8\n" * 3 + "y\n"
-    assert disk.removed == []
-    assert "made, new appeared while trials ran" in disk.notes[0]
-    assert "user8.by-check-1" in disk.notes[1]
+    assert checked.removed == []
+    assert "made, new appeared while trials ran" in checked.notes[0]
+    assert "user8.by-check-1" in checked.notes[1]
 
 
 def test_what_the_user_writes_after_a_check_was_killed_is_not_undone(here):
     child = os.fork()
     if child == 0:
-        with Disk([str(here)]) as disk:
-            disk.imported()
+        with Disk([str(here)]) as checked:
+            checked.imported()
             train(everything)
             os._exit(DIED)
     os.waitpid(child, 0)
@@ -178,22 +200,22 @@ def test_what_the_user_writes_after_a_check_was_killed_is_not_undone(here):
 
 def test_what_the_import_makes_stays_and_what_it_changes_is_undone_at_the_end(here):
     before = contents(here)
-    with Disk([str(here)]) as disk:
+    with Disk([str(here)]) as checked:
         RECORDER.__init__()
         RECORDER.begin([])
         keep_for_check(names=False)
         Path("made").write_text("by the import")
         Path("user3").write_text("prepared by the import")
         RECORDER.active = False
-        disk.imported()
+        checked.imported()
         for _ in range(2):
             train(lambda: Path("user3").read_text() == "prepared by the import" or 1 / 0)
             train(lambda: Path("made").write_text("by a trial"))
-            disk.undo()
+            checked.undo()
     after = contents(here)
     assert after.pop("made")[0] == b"by the import"
     assert after == before
-    assert disk.removed == []
+    assert checked.removed == []
 
 
 def test_downloads_and_caches_stay_and_are_nobodys(here, monkeypatch, tmp_path):
@@ -210,8 +232,8 @@ def test_downloads_and_caches_stay_and_are_nobodys(here, monkeypatch, tmp_path):
         downloads.append(1)
 
     downloads = []
-    disk = check(here, download)
-    assert disk.removed == []
+    checked = check(here, download)
+    assert checked.removed == []
     assert len(list(tmp_path.glob("cache-*/data"))) == len(places._DOWNLOADS)
 
 
