@@ -8,7 +8,10 @@ between the two at a checkpoint before the kill is nondeterministic; what differ
 Each replay has its own fork server, so that they differ in addresses and orders of sets, as a run and its
 resume do. `sweeper.run.replays` compares them, as `verify` and audits do. Where something differs
 after the kill, a third replay, killed in the same way, tells whether the trial repeats. No database is opened,
-and every file is below a temporary directory.
+every file of the check is below a temporary directory, and what its trials change elsewhere is undone.
+
+If the first trial leaves something outside of its directory, another one is trained with it, and without. It is the one
+whose parameters differ from the first trial's the most, because two trials may have the decisive one in common.
 
 The estimates of time and disk are upper bounds: a trial that stops early takes less time, and retention rules
 with a metric may keep fewer checkpoints.
@@ -19,16 +22,16 @@ from __future__ import annotations
 import contextlib
 import functools
 import math
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from sweeper.checks.disk import Disk
 from sweeper.definition.definition import StudySettings
 from sweeper.definition.loading import split_target
-from sweeper.files.uses import TrialUses, in_a_check, set_aside, uses_from_json
+from sweeper.files.uses import CURE_OR_BEFORE, uses_from_json
 from sweeper.replay.comparison import Difference, errors
 from sweeper.replay.lines import line_of_argument
 from sweeper.replay.reports import (
@@ -41,6 +44,7 @@ from sweeper.replay.reports import (
     ranked,
 )
 from sweeper.run.launch.launchers import Loaded, WarmServer
+from sweeper.run.launch.server_process import ServerProcess
 from sweeper.run.launch.sources import load_source, target_source
 from sweeper.run.launch.trial_process import Launcher
 from sweeper.run.protocol.messages import Failed, Finished
@@ -57,13 +61,15 @@ from sweeper.run.replays import (
 from sweeper.search.sampling import SearchSession, open_search
 from sweeper.search.spaces import check_grid
 from sweeper.search.spec import SamplerSpec, needs_definition, search_spec
+from sweeper.spec.space import CategoricalChoice, Distribution
 from sweeper.support.paths import scratch_directory
+from sweeper.support.places import roots_of
 
 SHORT_EPOCHS = 3
 """Epochs of a shortened trial, enough to lose, and then to use, state that is used only at the end of an epoch."""
 
-_COMPARED = 3
-"""Maximum number of trials whose files are compared with those of trial 0."""
+_CANDIDATES = 16
+"""Number of trials among which the one is chosen that is trained with what trial 0 left."""
 
 
 def kill_of(end: int, steps: int) -> Kill | None:
@@ -105,26 +111,41 @@ def check_study(
         ExecutionError: A process could not be started.
     """
     began, source = time.monotonic(), target_source(target)
+    file = Path(split_target(target)[0]).resolve()
+    disk = Disk(roots_of(str(file)), tell)
     with contextlib.ExitStack() as held:
+        held.enter_context(disk)
         directory = Path(held.enter_context(scratch_directory("check")))
-        servers = [held.enter_context(contextlib.closing(WarmServer(source))) for _ in range(2)]
-        loaded, _ = (server.loaded() for server in servers)
+        processes = [held.enter_context(ServerProcess()) for _ in range(2)]
+        servers, imports = [], []
+        for process in processes:  # one after the other, because the import may make a file
+            servers.append(held.enter_context(contextlib.closing(WarmServer(source, process))))
+            imports.append(servers[-1].loaded())
+        loaded = imports[0]
         settings = loaded.settings
+        definition = load_source(source) if needs_definition(settings) else None
+        disk.imported()
         if settings.sampler == "grid":
             check_grid(settings.grid, settings.trials // settings.repeats)
         for server in servers:
             server.choose_isolation(loaded, "auto")
-        file = Path(split_target(target)[0]).resolve()
         check = _Check(
             loaded,
-            search_spec(settings, load_source(source) if needs_definition(settings) else None),
+            search_spec(settings, definition),
             servers,
             str(file) if file.is_file() else "",
             directory,
             tell,
+            disk,
         )
         report = check.report(workers)
-    return replace(report, seconds={"total": time.monotonic() - began})
+    noted = [CheckFinding("note", "files", note) for note in disk.notes]
+    return replace(
+        report,
+        findings=(*report.findings, *noted),
+        removed=tuple(disk.removed),
+        seconds={"total": time.monotonic() - began},
+    )
 
 
 @dataclass
@@ -137,8 +158,9 @@ class _Check:
     file: str
     directory: Path
     tell: Callable[[str], None]
+    disk: Disk
     stopping: threading.Event = field(default_factory=threading.Event)
-    created: set[str] = field(default_factory=set)
+    asked: dict[str, Distribution] = field(default_factory=dict)
     findings: list[CheckFinding] = field(default_factory=list)
 
     @property
@@ -163,9 +185,11 @@ class _Check:
                 self._find("note", "settings", message, self._argument("name"))
         self.tell("training the first trial for some short epochs")
         trained = self._train(0, "first")
+        self._report(trained)
         replayed, held = [trained], []
         if not isinstance(trained.end, Failed) and trained.end is not None:
             self._look_at_files(trained)
+            self.disk.undo()
             held += [
                 "a trial starts from scratch: its factories make its model, optimizer and callbacks",
                 "everything that training changes can be captured",
@@ -199,62 +223,67 @@ class _Check:
     def _order(self, number: int) -> ReplayOrder:
         """Return the order of a shortened trial."""
         settings = self.settings
+        draw = _drawing(self.search, number)
+
+        def answer(name: str, distribution: Distribution) -> CategoricalChoice:
+            self.asked.setdefault(name, distribution)
+            return draw(name, distribution)
+
         return ReplayOrder(
             settings=replace(settings, epochs=min(SHORT_EPOCHS, settings.epochs), budget=None),
             number=settings.repeating.number(number, 0),
-            answer=_drawing(self.search, number),
+            answer=answer,
             checkpoints=None,
             short=True,
         )
 
     def _train(self, number: int, directory: str) -> Replayed:
-        """Train a shortened trial; report its error and its warnings."""
+        """Train a shortened trial."""
         order, below = self._order(number), self.directory / directory
         try:
-            replayed = run_again(order, self.launchers[:1], below, lambda _: None, self.stopping)
+            return run_again(order, self.launchers[:1], below, lambda _: None, self.stopping)
         except ReplayDiedError as died:
-            replayed = died.replayed
-            if not isinstance(replayed.end, Failed):
-                what = "after its factories ran" if replayed.authors else "in its factories"
+            if not isinstance(died.replayed.end, Failed):
+                what = "after its factories ran" if died.replayed.authors else "in its factories"
                 message = f"the process of trial {number} {died.how} {what}"
                 self._find("error", "build", message, self._argument("model"))
+            return died.replayed
+
+    def _report(self, replayed: Replayed) -> None:
+        """Report a trial's error and its warnings."""
         if isinstance(replayed.end, Failed):
             self.findings.append(finding_of_failure(replayed.end, self._argument))
         for message in replayed.warnings[False]:
             self._find("warning", "independence", message, self._argument("model"))
         for message in replayed.warnings[True]:
             self._find("note", "capture", message, None)
-        # A killed process reports nothing, so what earlier ones created is looked for, too.
-        self.created |= {
-            use.path for use in uses_from_json(replayed.files) if use.wrote and not use.existed
-        }
-        self._set_aside()
-        return replayed
-
-    def _set_aside(self) -> None:
-        """Set aside what replays created, so that the next one begins as the first one did."""
-        set_aside(self.created, Path(tempfile.mkdtemp(dir=self.directory)))
 
     def _look_at_files(self, first: Replayed) -> None:
-        """Compare what trial 0 wrote outside of its directory with what other trials write there.
-
-        Trials 1 to `_COMPARED` are trained only if trial 0 wrote there. None of them is offered the files of
-        another. Several are needed because two trials may have the decisive parameter in common.
-        """
-        uses = uses_from_json(first.files)
-        if not any(use.wrote for use in uses):
+        """If trial 0 left something outside of its directory, train another trial with it, and without."""
+        left, number = self.disk.left(), self._most_different()
+        if not left or number is None:
             return
-        ours = TrialUses("trial 0", uses)
-        trials = self.settings.trials // self.settings.repeats
-        for number in range(1, min(_COMPARED, trials - 1) + 1):
-            self.tell(f"training trial {number} without the files that trial 0 wrote")
-            other = self._train(number, f"files-{number}")
-            theirs = TrialUses(f"trial {number}", uses_from_json(other.files))
-            found = list(in_a_check(ours, theirs))
-            for each in found:
-                self._find(each.level, "files", each.message, None)
-            if any(each.level == "error" for each in found):
-                return
+        self.tell(f"training trial {number} with what trial 0 left, and without")
+        beside = self._train(number, "with")
+        self.disk.undo()
+        alone = self._train(number, "without")
+        self._report(alone)
+        if _outcome(beside) == _outcome(alone):
+            return
+        self.disk.undo()
+        if _outcome(self._train(number, "again")) != _outcome(alone):
+            return  # the trial does not repeat at all, which the next replay says
+        self._find("error", "files", _dependence(first, beside, alone, left, number), None)
+
+    def _most_different(self) -> int | None:
+        """Return the number of the trial whose parameters differ the most from those of trial 0; None without one."""
+        numbers = range(min(self.settings.trials // self.settings.repeats, _CANDIDATES))
+        draws = [_drawing(self.search, number) for number in numbers]
+
+        def differing(number: int) -> int:
+            return sum(draws[number](*each) != draws[0](*each) for each in self.asked.items())
+
+        return max(numbers[1:], key=differing, default=None)
 
     def _resume(self, trained: Replayed, kill: Kill | None) -> ReplayComparison | None:
         """Run the replay that is killed and resumed; None if it could not be compared."""
@@ -265,7 +294,7 @@ class _Check:
         )
 
         def prepare(_directory: Path) -> ReplayOrder:
-            self._set_aside()
+            self.disk.undo()
             return replace(self._order(0), kill=kill)
 
         replay = ComparedReplay(
@@ -286,8 +315,6 @@ class _Check:
             )
             self._find("error", "resume", message, self._argument("model"))
             return None
-        finally:
-            self._set_aside()
         failed = compared.replayed.end
         if isinstance(failed, Failed):
             what = "resumed" if compared.replayed.processes > 1 else "trained again"
@@ -298,6 +325,40 @@ class _Check:
 
     def _argument(self, argument: str) -> Line | None:
         return line_of_argument(self.file, self.settings.name, argument)
+
+
+def _outcome(replayed: Replayed) -> tuple[int, str, str]:
+    """Return what shows whether two trainings are the same one."""
+    end = replayed.end
+    return (0, end.error, "") if isinstance(end, Failed) else _end(replayed)
+
+
+def _dependence(
+    first: Replayed, beside: Replayed, alone: Replayed, left: set[str], number: int
+) -> str:
+    """Return the message about a trial that is another one with what trial 0 left."""
+    read = {use.path: use for use in uses_from_json(beside.files) if use.read_digest or use.asked}
+    wrote = {use.path: use for use in uses_from_json(first.files)}
+    decisive = sorted(left & read.keys()) or sorted(left)
+    names = []
+    for path in decisive[:_SHOWN]:
+        lines = [f"written by {use.wrote_at}" for use in [wrote.get(path)] if use and use.wrote_at]
+        lines += [f"read by {use.read_at}" for use in [read.get(path)] if use and use.read_at]
+        name = path.removeprefix(f"{Path.cwd()}/")
+        names.append(f"{name} ({', '.join(lines)})" if lines else name)
+    more = len(decisive) - _SHOWN
+    what = ", ".join(names) + (f" and {more} more" if more > 0 else "")
+    ends = [
+        f"fails ({each.end.error})"
+        if isinstance(each.end, Failed)
+        else f"ends with {_end(each)[1]}"
+        for each in (beside, alone)
+    ]
+    same = "" if ends[0] != ends[1] else " and other weights"
+    return (
+        f"trial {number} depends on what trial 0 left in {what}: with it, it {ends[0]}, and without it "
+        f"{ends[1]}{same}; {CURE_OR_BEFORE}"
+    )
 
 
 def estimate(settings: StudySettings, trained: Replayed, *, workers: int) -> Estimate | None:

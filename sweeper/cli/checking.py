@@ -60,7 +60,7 @@ def check(
             tell=lambda doing: typer.echo(f"{doing} ...", err=True),
         )
     except KeyboardInterrupt:
-        msg = "the check was stopped; its trials and files were deleted"
+        msg = "the check was stopped; its trials and what they made were removed, and what was there is back"
         raise Interrupted(msg) from None
     if flags.as_json:
         print_json(report.to_json())

@@ -134,6 +134,10 @@ def record_fingerprint(
     )
 
 
+_WROTE = ("wrote", "left")
+"""Keys of a file's use that name what a trial left."""
+
+
 def record_files(
     connection: Connection, token: int, files: Mapping[str, Any]
 ) -> tuple[tuple[str, int, Mapping[str, Any]], ...]:
@@ -158,7 +162,7 @@ def record_files(
             Attempt.id != token,
             Attempt.files.is_not(None),
             sa.or_(
-                sa.type_coerce(Attempt.files, sa.Text).like('%"wrote"%'),
+                *(sa.type_coerce(Attempt.files, sa.Text).like(f'%"{key}"%') for key in _WROTE),
                 Attempt.id == latest,
                 Attempt.trial_id == trial.id,
             ),

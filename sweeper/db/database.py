@@ -143,11 +143,14 @@ class Database:
         return self.url.get_backend_name() == "sqlite"
 
     @property
+    def file(self) -> str:
+        """Return the absolute path of the database's file; empty if it is none."""
+        return str(Path(str(self.url.database)).absolute()) if self.in_file else ""
+
+    @property
     def url_from_anywhere(self) -> str:
         """Return the URL with its password, which must not be displayed, and an absolute path."""
-        url = self.url
-        if self.in_file:
-            url = url.set(database=str(Path(str(url.database)).absolute()))
+        url = self.url.set(database=self.file) if self.in_file else self.url
         return url.render_as_string(hide_password=False)
 
     def __repr__(self) -> str:

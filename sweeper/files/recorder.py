@@ -1,9 +1,10 @@
 """Recorder of the files that a trial's process reads and writes.
 
-Python announces each ``open``, ``os.rename`` and ``sqlite3.connect`` as an audit event. TensorFlow and HDF5 open
-files in C++, so the few public functions that name such a file are wrapped. ``os.stat`` is wrapped because a file
-that is only looked for can decide what a factory does, and ``open`` because no event announces that a file is
-closed: what was written is compared with what is read again, which another trial may have changed.
+Python announces each ``open``, ``os.rename`` and ``sqlite3.connect`` as an audit event. ``os.stat`` is wrapped because
+a file that is only looked for can decide what a factory does, and ``open`` because no event announces that a file is
+closed: what was written is compared with what is read again, which another trial may have changed. Whatever else
+writes is found by its effect, by a walk before the trial's factories and another one at its end; HDF5 and three functions
+of TensorFlow are wrapped for the line that a message names.
 
 The recorder is installed once in a process, before the study is imported, and inherited by the processes that
 are forked from it. An audit hook cannot be removed, so it looks at a flag first. Only the first use of each kind is
@@ -13,7 +14,6 @@ recorded for a path, and at most `MOST` paths, so that a loop that opens a file 
 from __future__ import annotations
 
 import builtins
-import dbm
 import functools
 import io
 import itertools
@@ -23,16 +23,16 @@ import sys
 import tempfile
 import threading
 import weakref
-import zipfile
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import xxhash
-
-from sweeper.files.uses import DESCRIPTIONS, FileUse
+from sweeper.files.uses import FileUse
+from sweeper.files.walk import CODE, Listing
 from sweeper.inspection.sources import is_users, outward
+from sweeper.support.contents import content_digest
+from sweeper.support.places import nobodys
 
 MOST = 400
 """Maximum number of recorded paths."""
@@ -40,29 +40,26 @@ MOST = 400
 _MOST_NAMES = 1 << 16
 """Maximum number of names whose paths are kept."""
 
-MOST_BYTES = 256 * 2**20
-"""Size above which only the size and the beginning of a file count."""
-
-_CHUNK = 1 << 20
-_DATED = frozenset({"fingerprint.pb", "metadata.json"})
-"""Files, and members of a ``.keras`` file, that contain a time or a random id beside the content of others."""
+_MOST_LEFT = 100
+"""Maximum number of files that a walk alone finds and that are recorded."""
 
 _LOOKING = ("genericpath.py", "pathlib.py", "genericpath>", "posixpath>", "os>")
-_CODE = (".py", ".pyc", ".pyi", ".so")
-_SYSTEM = ("/proc/", "/dev/", "/sys/", "/etc/", "/usr/", "/lib/", "/lib64/", "/run/", "/var/lib/")
-_CACHES = ("fontconfig", "matplotlib", "sweeper", "pip", "uv")
-"""Directories of libraries below the user's cache and configuration directories."""
-
 _PACKAGE = str(Path(__file__).parents[1]) + os.sep
 _OVERWRITERS = ("/keras/", "/tensorflow/", "/PIL/", _PACKAGE)
 """Libraries that look for each file which they are about to overwrite or truncate."""
 
-READS, WRITES, ASKS = 1, 2, 4
-"""Kinds of use: the content is read; it is created or changed; the caller looks whether the file exists."""
+READS, WRITES, ASKS, KEEPS = 1, 2, 4, 8
+"""Kinds of use: the content is read; it is created or changed; the caller looks whether the file exists; and what a
+file contains stays when it is opened to be written."""
 
 
 class FileRecorder:
-    """Record of the files outside of the trial's own directories that this process uses."""
+    """Record of the files outside of the trial's own directories that this process uses.
+
+    Attributes:
+        before: What was there before the trial's factories.
+        before_write: Called with the path of a file that is about to be written, and whether it is truncated.
+    """
 
     def __init__(self) -> None:
         self.active = False
@@ -71,7 +68,11 @@ class FileRecorder:
         # By the name that the caller wrote, so that most uses resolve no path.
         self.find = functools.lru_cache(_MOST_NAMES)(self._find_or_make)
         self._inside = threading.local()
-        self._snapshots: dict[str, tuple[str, set[str], int]] = {}
+        self.before_write: Callable[[str, bool], None] | None = None
+        self._roots: tuple[str, ...] = ()
+        self._outputs: tuple[str, ...] = ()
+        self.before = Listing()
+        self._beside: set[str] = set()
 
     def begin(self, own: Iterable[str | Path] = ()) -> None:
         """Begin to record, except for the trial's own directories, whose files are nobody else's."""
@@ -81,17 +82,24 @@ class FileRecorder:
         self.find.cache_clear()
         self.active = True
 
+    def look(self, roots: Iterable[str], own: Iterable[str] = ()) -> None:
+        """Remember what is in the directories ``roots``, and below them, except in ``own``: it is input."""
+        with self.unrecorded():
+            self._outputs = tuple(os.path.realpath(each) + os.sep for each in own)
+            self._roots, self.before = tuple(roots), Listing()
+            self.before.add(self._roots, own=self._outputs)
+
     def uses(self, *, ended: bool = False) -> tuple[FileUse, ...]:
         """Return the uses so far that can matter to another trial; none unless it is recording.
 
-        Once the trial has ``ended``, the snapshots of ``tf.data`` that it made are there, and so is the content
-        of files that were not closed; this ends the record.
+        Once the trial has ``ended``, what it left is looked for, and so is the content of files that were not
+        closed; this ends the record.
         """
         if not self.active:
             return ()
-        with self._unrecorded():
+        with self.unrecorded():
             if ended:
-                self._look_for_snapshots()
+                self._look_again()
                 self.active = False
             found = [use for use in list(self._by_path.values()) if _matters(use)]
             for use in found if ended else ():
@@ -99,13 +107,30 @@ class FileRecorder:
                     use.digest = content_digest(use.path)
             return tuple(found)
 
+    def _look_again(self) -> None:
+        """Record the files that are new or others since `look`, and that nobody was seen to write."""
+        if not self._roots:
+            return
+        after = Listing()
+        after.add(self._roots, own=self._outputs)
+        after.add(self._beside - after.listed, own=self._outputs, deep=False)
+        new = list(self.before.new_in(after))
+        left = [path for path in (*new, *self.before.changed_in(after)) if after.states[path]]
+        for path in left[:_MOST_LEFT]:
+            use = self._by_path.get(path)
+            if path.endswith(CODE) or (use is not None and use.wrote):
+                continue
+            use = self._by_path.setdefault(path, FileUse(path, existed=path in self.before.states))
+            use.left = True
+
     @property
     def records(self) -> bool:
         """Return whether uses of files by this thread are recorded now."""
         return self.active and not getattr(self._inside, "on", False)
 
     @contextmanager
-    def _unrecorded(self) -> Iterator[None]:
+    def unrecorded(self) -> Iterator[None]:
+        """Context manager within which this thread's uses are not recorded."""
         before, self._inside.on = getattr(self._inside, "on", False), True
         try:
             yield
@@ -114,14 +139,16 @@ class FileRecorder:
 
     def used(self, name: Any, kinds: int) -> None:
         """Record a use of a file by the name that the caller wrote."""
+        if self.before_write is not None and kinds & WRITES:
+            self.before_write(_resolved(name), kinds == WRITES)
         seen = self.find(name)
         if seen is None or not kinds & ~seen.done:
             return  # the usual case of a loop that opens files
-        caller = "" if kinds == WRITES else _caller()
+        caller = "" if not kinds & (READS | ASKS) else _caller()
         if caller.endswith("/csv_logger.py"):
             kinds &= ~READS  # it looks for the header of a file that it appends to
         if kinds != ASKS or not any(library in caller for library in _OVERWRITERS):
-            with self._unrecorded():
+            with self.unrecorded():
                 _record(seen, kinds)
 
     def closed(self, name: Any, mode: str) -> None:
@@ -133,49 +160,42 @@ class FileRecorder:
         """
         seen = self.find(name)
         if seen is not None and seen.wrote and not {*mode} & {*"r+"}:
-            with self._unrecorded():
-                seen.left = _state(seen.path)
+            with self.unrecorded():
+                seen.closed = _state(seen.path)
                 seen.digest = "" if "a" in mode else content_digest(seen.path)
 
     def renamed(self, source: Any, target: Any, *_: Any, **__: Any) -> None:
         """Record that a file is about to replace another one."""
         self.used(target, WRITES)
         before, after = (self._by_path.get(_resolved(each)) for each in (source, target))
-        if before is None or not before.left or after is None:
+        if before is None or not before.closed or after is None:
             return
-        if _parts(Path(after.path)) == [Path(after.path)]:
-            after.left, after.digest, before.left = before.left, before.digest, None
-
-    def snapshot(self, directory: str) -> None:
-        """Record that a dataset has snapshots in a directory, which are read or made while it is iterated."""
-        new = (_user(), _snapshots_in(directory), 0)
-        line, before, datasets = self._snapshots.get(directory, new)
-        self._snapshots[directory] = line, before, datasets + 1
-
-    def _look_for_snapshots(self) -> None:
-        # The name of a snapshot is a digest of the dataset's graph, without values of variables. If fewer
-        # were made than there are datasets, one of those that were there was read.
-        for directory, (line, before, datasets) in self._snapshots.items():
-            new = _snapshots_in(directory) - before
-            for path in new if len(new) >= datasets else new | before:
-                if (seen := self.find(path)) is not None:
-                    _record(seen, READS if path in before else ASKS | WRITES)
-                    seen.existed, seen.read_at, seen.wrote_at = path in before, line, line
+        after.closed, after.digest, before.closed = before.closed, before.digest, None
 
     def _find_or_make(self, name: Any) -> FileUse | None:
         """Return the record of a file; None if its uses are not recorded."""
         if len(self._by_path) >= MOST:
             return None  # of a training that opens a file for each batch, not even the path is resolved
-        with self._unrecorded():
+        with self.unrecorded():
             path = _resolved(name)
             if path and path not in self._by_path and not self._is_nobodys(path):
                 self._by_path[path] = FileUse(path)
+                self._look_beside(path)
             return self._by_path.get(path)
+
+    def _look_beside(self, path: str) -> None:
+        """Remember what is in the directory of a file outside of the roots, once."""
+        directory = os.path.dirname(path)  # noqa: PTH120 - for each file
+        if not self._roots or directory in self.before.listed or directory in self._beside:
+            return
+        self._beside.add(directory)
+        if f"{directory}/" != os.path.realpath(tempfile.gettempdir()) + os.sep:
+            self.before.add([directory], own=self._outputs, deep=False)
 
     def _is_nobodys(self, path: str) -> bool:
         return (
-            path.endswith(_CODE)
-            or path.startswith((*self._own, *_SYSTEM, *_libraries()))
+            path.endswith(CODE)
+            or path.startswith((*self._own, *nobodys(str(Path.cwd()))))
             or "/__pycache__/" in path
             or Path(path).is_dir()
         )
@@ -185,10 +205,10 @@ def _record(seen: FileUse, kinds: int) -> None:
     state = _state(seen.path)
     if not (seen.asked or seen.wrote):
         seen.existed = state is not None
-    if kinds & READS and seen.left is not None and seen.left != state:
+    if kinds & READS and seen.closed is not None and seen.closed != state:
         # Other content than this process has written, or its state after the same was written again.
         if seen.digest and content_digest(seen.path) == seen.digest:
-            seen.left = state
+            seen.closed = state
         elif not seen.changed:
             seen.changed, seen.read_at = True, _user() or seen.read_at
     if kinds & (READS | ASKS) and not seen.wrote:
@@ -196,14 +216,15 @@ def _record(seen: FileUse, kinds: int) -> None:
         if kinds & READS and not seen.read_digest and state is not None:
             seen.existed, seen.read_digest = True, content_digest(seen.path)
     if kinds & WRITES:
-        seen.wrote, seen.digest, seen.left = True, "", None
+        seen.appends = bool(kinds & KEEPS) and (seen.appends or not seen.wrote)
+        seen.wrote, seen.digest, seen.closed = True, "", None
         seen.wrote_at = seen.wrote_at or _user()
     # A file that is not there may come to exist, and one that was written may be changed.
     seen.done = ASKS if seen.wrote else seen.done | (kinds if seen.read_digest else kinds & ~READS)
 
 
 def _matters(use: FileUse) -> bool:
-    used = (use.asked and use.existed) or use.wrote or bool(use.read_digest)
+    used = (use.asked and use.existed) or use.wrote or use.left or bool(use.read_digest)
     return use.changed or (used and _state(use.path) is not None)
 
 
@@ -225,15 +246,17 @@ def _hook(event: str, arguments: tuple[Any, ...]) -> None:
 def _opened(name: Any, _mode: Any, flags: Any) -> None:
     if isinstance(flags, int) and not isinstance(name, int):
         kinds = WRITES if flags & (os.O_WRONLY | os.O_RDWR) else 0
+        if kinds and not flags & os.O_TRUNC:
+            kinds |= KEEPS
         RECORDER.used(name, kinds if flags & (os.O_WRONLY | os.O_TRUNC) else kinds | READS)
 
 
 _EVENTS: dict[str, Callable[..., None]] = {
     "open": _opened,
     "os.rename": RECORDER.renamed,
-    "os.truncate": lambda path, *_: RECORDER.used(path, WRITES),
+    "os.truncate": lambda path, *_: RECORDER.used(path, WRITES | KEEPS),
     **dict.fromkeys(("os.link", "os.symlink"), lambda _, to, *__: RECORDER.used(to, WRITES)),
-    "sqlite3.connect": lambda path, *_: RECORDER.used(path, READS | WRITES),
+    "sqlite3.connect": lambda path, *_: RECORDER.used(path, READS | WRITES | KEEPS),
     "os.chdir": lambda *_: RECORDER.find.cache_clear(),  # which has relative names
 }
 
@@ -243,23 +266,18 @@ def _watch() -> None:
     """Install the audit hook, and wrap the functions that no event announces; TensorFlow must be imported."""
     import h5py
     import tensorflow as tf
-    from tensorflow.python.checkpoint.functional_saver import MultiDeviceSaver
     from tensorflow.python.lib.io import file_io
-    from tensorflow.python.training import py_checkpoint_reader
 
     def looked_for(path: Any, *_: Any, **__: Any) -> None:
         RECORDER.used(_text(path), ASKS)
 
     def opened(file: Any, name: Any = "", mode: str = "r", *_: Any, **__: Any) -> None:
         reads = {*mode} & {*"r+"} or (mode == "a" and isinstance(file, h5py.File))
-        writes = {*mode} & {*"wax+"}
-        RECORDER.used(_text(name), (READS if reads else 0) | (WRITES if writes else 0))
-
-    def renamed(source: Any, target: Any, *_: Any, **__: Any) -> None:
-        RECORDER.renamed(_text(source), _text(target))
+        kinds = (READS if reads else 0) | (WRITES if {*mode} & {*"wax+"} else 0)
+        RECORDER.used(_text(name), kinds if {*mode} & {*"wx"} else kinds | KEEPS)
 
     # Not first in the hook: `tempfile` opens a file to find its directory, under a lock that this takes too.
-    _libraries()
+    tempfile.gettempdir()
     sys.addaudithook(_hook)
     _observe(io, "open", _opening)
     builtins.open = io.open
@@ -269,29 +287,15 @@ def _watch() -> None:
         capable.add(os.stat)
     _observe(file_io.FileIO, "__init__", opened)
     _observe(file_io.FileIO, "close", lambda file: _at_close(_text(file.name), file.mode))
-    for module, exists, rename in (
-        (file_io, "file_exists_v2", "rename_v2"),
-        (tf.io.gfile, "exists", "rename"),
-    ):
+    for module, exists in ((file_io, "file_exists_v2"), (tf.io.gfile, "exists")):
         _observe(module, exists, looked_for)
-        _observe(module, rename, renamed)
-    _observe(
-        py_checkpoint_reader,
-        "NewCheckpointReader",
-        lambda prefix: RECORDER.used(f"{_text(prefix)}.index", READS),
-    )
-    _observe(MultiDeviceSaver, "save", _saved)
     _observe(tf.data.Dataset, "cache", _cached)
-    _observe(
-        tf.data.Dataset, "snapshot", lambda _, path, *__, **___: RECORDER.snapshot(_text(path))
-    )
     _observe(h5py.File, "__init__", opened)
     _observe(
         h5py.File,
         "close",
         lambda f: _at_close(f.filename, f.mode.replace("r+", "w")) if f else None,
     )
-    _observe(dbm, "open", _opened_database)
 
 
 def _observe(owner: Any, name: str, tell: Callable[..., Any]) -> None:
@@ -340,28 +344,11 @@ def _at_close(name: str, mode: str) -> Callable[[Any], None]:
     return lambda _: RECORDER.closed(name, mode)
 
 
-def _saved(_saver: Any, prefix: Any, *_: Any, **__: Any) -> Callable[[Any], None]:
-    index = f"{_text(prefix)}.index"
-    RECORDER.used(index, WRITES)
-    return _at_close(index, "w")
-
-
 def _cached(_dataset: Any, filename: Any = "", *_: Any, **__: Any) -> None:
     """Record a cache file of ``tf.data``: read if it is there, and otherwise written."""
     index = f"{_text(filename)}.index"
     if index != ".index":
-        RECORDER.used(index, READS if Path(index).exists() else READS | WRITES)
-
-
-def _opened_database(name: Any, flag: str = "r", *_: Any) -> None:
-    # Which of them it is depends on the installed library; those that do not exist are left out.
-    for suffix in ("", ".db", ".dat", ".dir", ".pag"):
-        kinds = (READS if flag != "n" else 0) | (WRITES if flag != "r" else 0)
-        RECORDER.used(os.fsdecode(name) + suffix, kinds)
-
-
-def _snapshots_in(directory: str) -> set[str]:
-    return set(map(str, Path(directory).resolve().glob("*/snapshot.metadata")))
+        RECORDER.used(index, READS if Path(index).exists() else READS | WRITES | KEEPS)
 
 
 def _text(name: Any) -> str:
@@ -388,57 +375,6 @@ def _state(path: str) -> tuple[int, ...] | None:
         return None
     regular = stat.S_ISREG(found.st_mode)
     return (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns) if regular else None
-
-
-def content_digest(path: str) -> str:
-    """Return the XXH3-128 digest (hex) of a file's content, or of what can be read of it.
-
-    Of an archive the digest is of its members' content, because an archive contains times. Of the file
-    that describes a saved dataset or model the digest is of the files beside it, which contain its values.
-    """
-    file = Path(path)
-    digest = xxhash.xxh3_128()
-    # Another process may hold or change it.
-    with suppress(OSError, zipfile.BadZipFile, *dbm.error):
-        # The bytes of a store of `dbm.ndbm` differ between equal contents.
-        if file.suffix == ".db" and dbm.whichdb(path.removesuffix(".db")) == "dbm.ndbm":
-            with dbm.open(path.removesuffix(".db")) as opened:
-                for key in sorted(map(bytes, opened.keys())):  # type: ignore[arg-type] # always bytes
-                    digest.update(b"%b\0%b\0" % (key, opened[key]))
-            return digest.hexdigest()
-        for part in _parts(file):
-            with part.open("rb") as content:
-                begin, size = content.read(_CHUNK), os.fstat(content.fileno()).st_size
-                if begin.startswith(b"PK"):
-                    with zipfile.ZipFile(content) as archive:
-                        members = [m for m in archive.infolist() if m.filename not in _DATED]
-                        for each in sorted(members, key=lambda m: m.filename):
-                            digest.update(f"{each.filename}:{each.CRC}:{each.file_size};".encode())
-                elif size > MOST_BYTES:
-                    digest.update(b"%d:%b" % (size, begin))
-                else:
-                    digest.update(begin)
-                    while chunk := content.read(_CHUNK):
-                        digest.update(chunk)
-    return digest.hexdigest()
-
-
-def _parts(file: Path) -> list[Path]:
-    """Return the files with the content of ``file``, or that it describes; none if it is never the same."""
-    if file.name in _DATED:
-        return []
-    # The directory of one run has a random name.
-    found = file.parent.rglob(DESCRIPTIONS[file.name]) if file.name in DESCRIPTIONS else ()
-    return sorted(filter(Path.is_file, found), key=lambda p: (p.parent.name, p.name)) or [file]
-
-
-@functools.cache
-def _libraries() -> tuple[str, ...]:
-    """Return the directories of Python, of installed libraries, and of their caches."""
-    caches = (Path.home() / top / each for top in (".cache", ".config") for each in _CACHES)
-    directories = (sys.prefix, sys.base_prefix, *map(str, caches))
-    own = os.path.realpath(tempfile.gettempdir()) + "/sweeper-"
-    return own, _PACKAGE, *(os.path.realpath(each) + os.sep for each in directories)
 
 
 def _caller() -> str:

@@ -2,25 +2,16 @@
 
 A file that was there before the study is the user's. A trial that reads what another trial wrote is not
 independent if its own content would have been different. A run knows that only of a file that the trial
-overwrote, before or afterwards; `sweeper check` knows it, because it runs each of two trials without the
-other's files.
+overwrote, before or afterwards; `sweeper check` knows it, because it trains a trial with what another one left,
+and without.
 """
 
 from __future__ import annotations
 
-import itertools
-import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Literal
-
-DESCRIPTIONS = {
-    "dataset_spec.pb": "*.snapshot",
-    "saved_model.pb": "variables.index",
-    "snapshot.metadata": "*.snapshot",
-}
-"""Files that describe the directory which contains them, with the pattern of those that have its values."""
 
 
 @dataclass
@@ -32,12 +23,14 @@ class FileUse:
         existed: Whether the file was there when the trial first used or read it.
         asked: Whether the trial looked for the file, or tried to read it, before it wrote to it.
         wrote: Whether the trial wrote to the file.
+        appends: Whether it only added to what the file contained.
+        left: Whether the file was new, or another one, at the trial's end, and nobody was seen to write it.
         changed: Whether another process changed what the trial wrote before it read it again.
         read_digest: Digest of the content that the trial read and had not written; empty if it read none.
         digest: Digest of the content that the trial wrote last; empty if it is unknown.
         read_at: The user's line, or the callback, that read or looked for it first.
         wrote_at: The user's line, or the callback, that wrote it first.
-        left: State of the file as this process closed it; for the recorder only.
+        closed: State of the file as this process closed it; for the recorder only.
         done: Kinds of use that need no further record; for the recorder only.
     """
 
@@ -45,12 +38,14 @@ class FileUse:
     existed: bool = False
     asked: bool = False
     wrote: bool = False
+    appends: bool = False
+    left: bool = False
     changed: bool = False
     read_digest: str = ""
     digest: str = ""
     read_at: str = ""
     wrote_at: str = ""
-    left: tuple[int, ...] | None = None
+    closed: tuple[int, ...] | None = None
     done: int = 0
 
     @property
@@ -59,7 +54,7 @@ class FileUse:
         return self.path.removeprefix(f"{Path.cwd()}/")
 
 
-_STORED = [each.name for each in fields(FileUse) if each.name not in ("left", "done")]
+_STORED = [each.name for each in fields(FileUse) if each.name not in ("closed", "done")]
 
 
 def uses_to_json(uses: Iterable[FileUse]) -> dict[str, Any]:
@@ -87,28 +82,10 @@ def shown_files(stored: Iterable[Mapping[str, Any]]) -> dict[str, list[Any]]:
     for use in latest.values():
         if use.read_digest:
             shown["read"].append({"path": use.path, "digest": use.read_digest})
-        if use.wrote:
+        if use.wrote or use.left:
             sought = {"sought": True} if use.asked and not use.existed else {}
             shown["written"].append({"path": use.path, "digest": use.digest or None, **sought})
     return shown
-
-
-def set_aside(created: Iterable[str], directory: Path) -> None:
-    """Move files that a trial created, and what belongs to them, into a directory, which is created if necessary.
-
-    Raises:
-        OSError: A file cannot be moved.
-    """
-    number = itertools.count()
-    for path in map(Path, sorted(created)):
-        parts = [path.parent if path.name in DESCRIPTIONS else path]
-        if path.suffix == ".index":
-            for pattern in (f"{path.stem}.data-*", f"{path.stem}_*.lockfile"):
-                parts += path.parent.glob(pattern)
-        for part in parts:
-            if part.exists():
-                directory.mkdir(parents=True, exist_ok=True)
-                shutil.move(part, directory / f"{next(number)}-{part.name}")
 
 
 @dataclass(frozen=True)
@@ -133,7 +110,7 @@ class FileFinding:
 
 
 CURE = "write it below `trial.directory`, which each trial has for itself"
-_OR_BEFORE = f"{CURE}, or make the file before the study begins"
+CURE_OR_BEFORE = f"{CURE}, or make the file before the study begins"
 
 
 def in_a_run(trial: TrialUses, others: Sequence[TrialUses]) -> Iterator[FileFinding]:
@@ -150,14 +127,22 @@ def in_a_run(trial: TrialUses, others: Sequence[TrialUses]) -> Iterator[FileFind
             if other.changed:
                 yield _changed(who, other, trial.who, use)
         wrote = [(who, other) for who, other in of_others if other.wrote]
+        if not any(other.wrote for _, other in theirs):
+            wrote = [(who, other) for who, other in of_others if other.left]
         read = [(who, other) for who, other in theirs if other.read_digest and not other.wrote]
         who, written = wrote[-1] if wrote else ("another process", FileUse(use.path))
         if use.changed:
             yield _changed(trial.who, use, who, written)
         elif wrote and use.asked and use.existed:
             yield from _dependent(trial.who, use, who, written)
-        elif wrote and _differ(use.digest, written.digest):
-            yield _overwritten(use, who, trial.who)
+        elif (
+            wrote and _differ(use.digest, written.digest) and not (use.appends and written.appends)
+        ):
+            message = (
+                f"{who} and {trial.who} both write {use.name}{_by(use.wrote_at)}, and what is left is one "
+                f"trial's alone; {CURE}"
+            )
+            yield FileFinding("note", use.path, message)
         elif (
             read and not (wrote or use.wrote) and _differ(read[-1][1].read_digest, use.read_digest)
         ):
@@ -168,32 +153,14 @@ def in_a_run(trial: TrialUses, others: Sequence[TrialUses]) -> Iterator[FileFind
             yield FileFinding("note", use.path, message)
 
 
-def in_a_check(first: TrialUses, second: TrialUses) -> Iterator[FileFinding]:
-    """Yield the findings about two trials; the second ran after the files of the first had been set aside."""
-    by_path = {use.path: use for use in second.uses}
-    for use in first.uses:
-        other = by_path.get(use.path, FileUse(use.path))
-        same = other.wrote and not _differ(use.digest, other.digest)
-        if not use.wrote or use.existed or same:
-            continue
-        if other.asked or (use.asked and other.wrote):
-            would = "would have written other content" if other.wrote else "would have had none"
-            message = (
-                f"{_at((other if other.asked else use).read_at)}reads {use.name}, which {first.who} "
-                f"wrote{_by(use.wrote_at)}; {second.who} {would}: {_OR_BEFORE}"
-            )
-            yield FileFinding("error", use.path, message)
-        elif other.wrote:
-            yield _overwritten(use, first.who, second.who)
-
-
 def _dependent(reader: str, use: FileUse, writer: str, written: FileUse) -> Iterator[FileFinding]:
     """Yield a finding about a file that a trial found and read, or looked for, and another one wrote."""
-    where = f"which {writer} wrote{_by(written.wrote_at)}"
-    if _differ(use.read_digest, use.digest):
+    did = "wrote" if written.wrote else "left"
+    where = f"which {writer} {did}{_by(written.wrote_at)}"
+    if written.wrote and _differ(use.read_digest, use.digest):
         message = (
             f"{reader} is not independent: {_at(use.read_at)}reads {use.name}, {where}, and writes other "
-            f"content to it{_by(use.wrote_at)}; {_OR_BEFORE}"
+            f"content to it{_by(use.wrote_at)}; {CURE_OR_BEFORE}"
         )
         yield FileFinding("error", use.path, message)
     elif (use.read_digest and use.digest) or not use.wrote:
@@ -212,14 +179,6 @@ def _changed(reader: str, use: FileUse, writer: str, written: FileUse) -> FileFi
         f"it{_by(use.wrote_at)}; in a factory, {CURE}"
     )
     return FileFinding("error" if written.wrote else "warning", use.path, message)
-
-
-def _overwritten(use: FileUse, first: str, second: str) -> FileFinding:
-    message = (
-        f"{first} and {second} both write {use.name}{_by(use.wrote_at)}, and what is left is one "
-        f"trial's alone; {CURE}"
-    )
-    return FileFinding("note", use.path, message)
 
 
 def _differ(first: str, second: str) -> bool:

@@ -89,6 +89,7 @@ class CheckReport:
         estimate: The estimate; None if no epoch could be run.
         seconds: ``"total"``: duration of the check.
         steps: Training steps that were run.
+        removed: What the check's trials made outside of their directories and was removed.
     """
 
     study: str
@@ -98,6 +99,7 @@ class CheckReport:
     estimate: Estimate | None = None
     seconds: Mapping[str, float] | None = None
     steps: int = 0
+    removed: tuple[str, ...] = ()
 
     @property
     def holds(self) -> bool:
@@ -115,7 +117,7 @@ class CheckReport:
 
     def to_json(self) -> dict[str, Any]:
         found = json_fields(self, "study", "holds", "findings", "held", "metrics")
-        return {**found, **json_fields(self, "estimate", "seconds", "steps")}
+        return {**found, **json_fields(self, "estimate", "seconds", "steps", "removed")}
 
 
 _level: Callable[[Any], Level] = attrgetter("level")

@@ -356,6 +356,11 @@ def check_page(report: CheckReport, next_commands: tuple[str, ...] = ()) -> Rend
         parts += [Text(""), Text.assemble(("metrics  ", "dim"), names)]
     if report.estimate is not None:
         parts += [Text(""), _estimate(report.estimate)]
+    if report.removed:
+        made = Text.assemble(
+            ("removed  ", "dim"), ", ".join(report.removed), ": made by the check's trials"
+        )
+        parts += [Text(""), made]
     return Group(*parts, *next_lines(next_commands))
 
 

@@ -11,29 +11,30 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from file_cases import CASES
+from file_cases import CASES, UNANNOUNCED
 from study_files import TWO_STEPS, StudyText
 from sweeps import command, sweep
 
+from sweeper.checks.disk import Disk
 from sweeper.errors import IndependenceError
-from sweeper.files import recorder
+from sweeper.files import walk
 from sweeper.files.recorder import MOST, RECORDER, install
 from sweeper.files.uses import (
     FileUse,
     TrialUses,
-    in_a_check,
     in_a_run,
-    set_aside,
     uses_from_json,
     uses_to_json,
 )
+from sweeper.run.trial.keeping import keep_for_check
+from sweeper.run.worker.left_files import left_behind
+from sweeper.support import places
 
 
 @pytest.fixture
 def here(tmp_path, monkeypatch):
     """Give an empty current directory and a recorder that has seen nothing."""
-    monkeypatch.setattr(recorder, "_SYSTEM", ("/proc/", "/dev/", "/sys/", "/etc/", "/usr/"))
-    recorder._libraries.cache_clear()
+    places.nobodys.cache_clear()
     monkeypatch.chdir(tmp_path)
     install()
     RECORDER.__init__()  # the hook knows this object
@@ -41,12 +42,13 @@ def here(tmp_path, monkeypatch):
     RECORDER.active = False
 
 
-def trial(number, act, *, recording=True):
+def trial(number, act):
     """The uses of a trial that does no more than ``act``, as they arrive at the worker."""
     RECORDER.__init__()
-    if recording:
-        RECORDER.begin([])
+    RECORDER.begin([])
+    keep_for_check(names=True)
     try:
+        RECORDER.look([os.path.realpath(Path.cwd())])
         act()
         sent = json.loads(json.dumps(uses_to_json(RECORDER.uses(ended=True))))
     finally:
@@ -54,21 +56,43 @@ def trial(number, act, *, recording=True):
     return TrialUses(f"trial {number}", uses_from_json(sent))
 
 
-def checked(case, here, scales, **options):
-    """Findings of two trials that are not offered each other's files, as `check` runs them."""
-    first = trial(0, lambda: CASES[case](scales[0]), **options)
-    set_aside([use.path for use in first.uses if not use.existed], here / "aside")
-    return list(in_a_check(first, trial(1, lambda: CASES[case](scales[1]), **options)))
+def value(case, scale):
+    """What the factory of a trial returns, as it is compared."""
+    values = []
+    trial(0, lambda: values.append(np.array(CASES[case](scale)).tolist()))
+    return values
 
 
-IN_BOTH = {"statistics", "database", "hdf5", "snapshot", "tf_file", "replaced", "linked"}
+def contents(directory):
+    """Every file below a directory, with its content and its time; every other entry, by its name."""
+    return {
+        str(path.relative_to(directory)): path.is_file()
+        and (path.read_bytes(), path.stat().st_mtime_ns)
+        for path in sorted(directory.rglob("*"))
+    }
+
+
+def checked(case, scales):
+    """What trial 0 left, and the second trial's value with it, and without, as `check` trains them."""
+    with Disk([os.path.realpath(Path.cwd())]) as disk:
+        disk.imported()
+        value(case, scales[0])
+        left = disk.left()
+        beside = value(case, scales[1])
+        disk.undo()
+        alone = value(case, scales[1])
+    assert disk.notes == []
+    return left, beside, alone
+
+
+IN_BOTH = {"statistics", "database", "hdf5", "saved_dataset", "in_a_graph", "shell", "replaced"}
 """The cases of the default tier; others differ in the library that writes."""
 
 
 @pytest.mark.parametrize(
     "case", [pytest.param(c, marks=[pytest.mark.whole] * (c not in IN_BOTH)) for c in CASES]
 )
-def test_content_that_one_trial_decides_for_the_next_is_found_by_check_and_by_a_run(
+def test_content_that_one_trial_decides_for_the_next_is_found_by_check_and_told_by_a_run(
     case, here, monkeypatch
 ):
     def apart(name):
@@ -76,31 +100,32 @@ def test_content_that_one_trial_decides_for_the_next_is_found_by_check_and_by_a_
         monkeypatch.chdir(here / name)
         return here / name
 
-    errors = [e for e in checked(case, apart("check"), (1.0, 2.0)) if e.level == "error"]
-    assert "trial 0 wrote" in errors[0].message
-    assert "file_cases.py" in errors[0].message
-    assert checked(case, apart("same"), (1.0, 1.0)) == []
-    assert checked(case, apart("control"), (1.0, 2.0), recording=False) == []
+    for name, scales in (("other", (1.0, 2.0)), ("same", (1.0, 1.0))):
+        directory = apart(name)
+        left, beside, alone = checked(case, scales)
+        assert left
+        assert (beside == alone) == (name == "same"), name
+        assert contents(directory) == {}, "what the trials made is gone"
     apart("run")
     first, second = trial(0, lambda: CASES[case](1.0)), trial(1, lambda: CASES[case](2.0))
     found = list(in_a_run(second, [first]))
     assert {each.level for each in found} <= {"warning", "error"}
-    assert "trial 0" in found[0].message
-    assert "trial 1" in found[0].message
+    assert found or case in UNANNOUNCED
+    assert all("trial 0" in each.message and "trial 1" in each.message for each in found)
     assert list(in_a_run(first, [])) == [], "the first trial depends on nobody"
+    [notice] = left_behind(first, "")
+    assert "while trial 0 ran" in notice.message or "trial 0 left" in notice.message
+    assert list(left_behind(trial(2, lambda: None), "")) == [], (
+        "a trial that does nothing leaves nothing"
+    )
 
 
-def test_a_snapshot_that_the_trial_made_under_another_name_is_not_read(here):
-    """The values of a constant are in its name."""
-
-    def snapshot(scale):
-        data = tf.data.Dataset.range(4).map(lambda x: tf.cast(x, tf.float32) * scale)
-        return lambda: list(data.snapshot("snapshots").as_numpy_iterator())
-
-    first = trial(0, snapshot(1.0))
-    assert list(in_a_run(trial(1, snapshot(2.0)), [first])) == []
-    [again] = [u for u in trial(2, snapshot(1.0)).uses if u.path == first.uses[0].path]
-    assert again.read_digest, "the control: the same graph reads it"
+@pytest.mark.parametrize("case", ["saved_dataset", "in_a_graph", "shell"])
+def test_without_the_walk_what_nobody_announces_is_silent_again(case, here, monkeypatch):
+    monkeypatch.setattr(walk.Listing, "add", lambda *_, **__: None)
+    left, _, _ = checked(case, (1.0, 2.0))
+    assert left == set()
+    assert list(left_behind(trial(0, lambda: CASES[case](1.0)), "")) == []
 
 
 def test_a_picture_that_each_trial_draws_is_overwritten_and_not_read(here):
@@ -113,9 +138,6 @@ def test_a_picture_that_each_trial_draws_is_overwritten_and_not_read(here):
     first = draw(0)
     [note] = in_a_run(draw(1), [first])
     assert note.level == "note"
-    set_aside(["generated.png"], here / "aside")
-    [note] = in_a_check(first, draw(1))
-    assert note.level == "note", "it is no error: no trial depends on the other one's picture"
 
 
 def test_a_log_that_each_trial_appends_to_is_not_read(here):
@@ -129,7 +151,7 @@ def test_a_log_that_each_trial_appends_to_is_not_read(here):
         logger.on_train_end()
 
     first = trial(0, log)
-    assert {each.level for each in in_a_run(trial(1, log), [first])} <= {"note"}
+    assert list(in_a_run(trial(1, log), [first])) == [], "what both add is there"
 
     [warning] = in_a_run(trial(1, lambda: Path("log.csv").read_text()), [first])
     assert warning.level == "warning", "the control: another reader may depend on it"

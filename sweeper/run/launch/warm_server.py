@@ -157,9 +157,11 @@ class _Server:
         """Import the study in this process, report the result, and return the reason for which it cannot be forked."""
         # Imported here because it imports NumPy and Keras, which a server that spawns trials does not.
         from sweeper.files.recorder import install
+        from sweeper.run.trial.keeping import keep_for_check
 
         try:
             install()
+            keep_for_check(names=False)
             definition = import_study(source)
             settings = definition.settings().to_json()
             code = definition.code().to_json()

@@ -89,7 +89,8 @@ class ChannelLink(Link):
     def report_files(self, *, ended: bool = False) -> None:
         """Report the files that the trial has used so far, if it used any outside of its directory."""
         if uses := RECORDER.uses(ended=ended):
-            self.send(FilesUsed(uses_to_json(uses), ended))
+            cut = {} if RECORDER.before.complete else {"cut": True}
+            self.send(FilesUsed({**uses_to_json(uses), **cut}, ended))
 
     def ask(self, question: Suggest | Judge) -> Answered:
         with self._asking:

@@ -14,12 +14,15 @@ from collections.abc import Callable
 from pathlib import Path
 
 from sweeper.definition.definition import StudyDefinition
+from sweeper.definition.loading import split_target
 from sweeper.files.recorder import RECORDER, install
 from sweeper.run.protocol.channel import Channel
 from sweeper.run.protocol.messages import Assignment, Evaluation, ExportOrder, Preparing
 from sweeper.run.signals import release_signals, signals_to_stop
 from sweeper.run.trial.devices import configure_tensorflow, limit_memory, show_devices
+from sweeper.run.trial.keeping import keep_for_check
 from sweeper.run.trial.link import ChannelLink, failure_of
+from sweeper.support.places import roots_of
 from sweeper.support.processes import adopt_orphans
 from sweeper.support.tensorflow_start import look_for_gpus
 
@@ -44,6 +47,7 @@ def serve_trial(
         settings = assignment.settings
         configure_tensorflow(threads=settings.threads, deterministic=settings.deterministic)
         install()
+        keep_for_check(names=True)
         # The directory of a trial has one for each attempt; that of a replay is a temporary one.
         own = [str(Path(each).parent) for each in (assignment.log, assignment.files)]
         RECORDER.begin([*own, *(each for each in assignment.checkpoints if "://" not in each)])
@@ -55,6 +59,9 @@ def serve_trial(
         definition = load()
         # Before the factories read, so that other trials know what the top of the file writes.
         link.report_files()
+        if RECORDER.active:
+            runs = Path(assignment.log).parents[3]
+            RECORDER.look(roots_of(split_target(sys.argv[0])[0]), own=[*own, str(runs)])
         if isinstance(order, Evaluation):
             from sweeper.run.trial.evaluation import evaluate
 

@@ -67,6 +67,7 @@ from sweeper.run.worker.checkpoints import bring_files, locate, origin_of
 from sweeper.run.worker.context import SlotContext, StudyAccess
 from sweeper.run.worker.database_health import WriteQueue
 from sweeper.run.worker.gpus import SlotDevice
+from sweeper.run.worker.left_files import left_behind
 from sweeper.run.worker.outcomes import (
     AttemptEnd,
     Death,
@@ -655,28 +656,35 @@ class AttemptRecorder:
                 self.context.reported_files.add(about)
                 self._tell(Notice(finding.message))
 
-    def _judge_files(self) -> list[FileFinding]:
+    def _judge_files(self, *, ended: bool = False) -> list[FileFinding]:
         """Store the files that the trial used, and compare them with those of other trials."""
         claim, files = self.claim, self._files
+        stored = self._repository.record_files(claim.token, files)
         others = [
             TrialUses(
                 f"trial {number}" if study == claim.study else f"trial {number} of {study!r}",
                 uses_from_json(theirs),
             )
-            for study, number, theirs in self._repository.record_files(claim.token, files)
+            for study, number, theirs in stored
         ]
         trial = TrialUses(f"trial {claim.number}", uses_from_json(files))
-        found = self._file_findings = list(in_a_run(trial, others))
+        found = list(in_a_run(trial, others))
+        told = any(study == claim.study and "told" in theirs for study, _, theirs in stored)
+        if ended and not told:
+            left = [*left_behind(trial, self._repository.database.file, cut="cut" in files)]
+            found += left
+            told = not left
+        self._file_findings = found
         if found:
             noticed = {**files, "notices": [finding.message for finding in found]}
-            self._repository.record_files(claim.token, noticed)
+            self._repository.record_files(claim.token, noticed if told else {**noticed, "told": 1})
         return found
 
     def dependence(self, waiting: Callable[[], None]) -> str | None:
         """Return how the ended trial depends on another one by a file; None if that is not known."""
         if not self._files or self.queue.broken:
             return None
-        found = self.queue.ask(self._judge_files, waiting)
+        found = self.queue.ask(lambda: self._judge_files(ended=True), waiting)
         self.report_findings()
         return next((each.message for each in found if each.level == "error"), None)
 

@@ -1,0 +1,437 @@
+"""Disk of a check: what its trials change outside of their directories is undone, also after a SIGKILL.
+
+The processes of the check name what they are about to change in a journal (`sweeper.run.trial.keeping`). What C++ or
+other programs write is found by walks through the directories that the study works in, and may be of a process that is
+no trial. It is set aside by renaming, and removed at the end only if another training made it again: a file of the
+same path, or of the same size and the same name but for its numbers, or the same content of a file that was there. Of
+those files, the newest of the small ones are copied first.
+
+Everything that is set aside is in ``.sweeper-aside`` in the directory that it is from, and the next check there puts
+it back if this one is killed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import filecmp
+import itertools
+import json
+import os
+import re
+import shutil
+import threading
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Self
+
+from sweeper.checks.undoing import Undone, undo
+from sweeper.files.walk import ASIDE, CODE, MOST_ENTRIES, Listing, State
+from sweeper.run.trial.keeping import COPY, JOURNAL, OWNER, ROOTS, read_journal
+
+_IMPORT = "journal-of-import"
+_BEFORE = "before.json"
+_FOUND = "found"
+_COPIES = "copies"
+_ALIVE = "alive"
+_OWN = frozenset({JOURNAL, OWNER, _IMPORT, _BEFORE, _FOUND, _COPIES, _ALIVE})
+
+_MOST_COPIES = 2_000
+_MOST_BYTES = 64 * 2**20
+"""Number and size (bytes) of the files that are copied first."""
+
+_BEAT = 1.0
+"""Seconds between two signs of life."""
+
+_NUMBERS = re.compile(r"[0-9a-fA-F]*[0-9][0-9a-fA-F]*")
+"""Parts of a name that differ from one training to the next: a time, a process's id, a random one."""
+
+
+@dataclass(frozen=True)
+class _Found:
+    """A file or directory that nobody was seen to make, or a file's other content, set aside as ``kept``."""
+
+    path: str
+    kept: Path
+    training: int
+    changed: bool = False
+
+
+@dataclass
+class Disk:
+    """Context manager for the directories ``roots`` of a check; ``tell`` is told what is put back or waited for.
+
+    Attributes:
+        removed: What the trials made and was removed, as names for messages; complete at the end.
+        notes: What could not be undone, or not be told apart, a sentence each; complete at the end.
+    """
+
+    roots: list[str]
+    tell: Callable[[str], None] = lambda _: None
+    removed: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    _undone: Undone = field(default_factory=Undone)
+    _found: list[_Found] = field(default_factory=list)
+    _training: int = 0
+    _copies: dict[str, str] = field(default_factory=dict)
+    _began: Listing = field(default_factory=Listing)
+    _before: Listing = field(default_factory=Listing)
+    _stack: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
+
+    @property
+    def _aside(self) -> Path:
+        return Path(self.roots[0], ASIDE)
+
+    def __enter__(self) -> Self:
+        with contextlib.ExitStack() as stack:
+            for root in sorted(
+                self.roots
+            ):  # in one order, so that two checks never wait for each other
+                stack.enter_context(self._locked(root))
+            earlier = self._recover()
+            self._aside.mkdir(exist_ok=True)
+            stack.callback(self._end)
+            for path, of in earlier:
+                self._put_aside(path, of=of)
+            self._began = self._before = self._walk()
+            self._copy_first()
+            self._store()
+            stack.enter_context(self._alive())
+            os.environ[ROOTS] = json.dumps(self.roots)
+            stack.callback(os.environ.pop, ROOTS)
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(self, *_exception: object) -> None:
+        self._stack.close()
+
+    def imported(self) -> None:
+        """Take what is there now, the study's import included, for the input of its trials."""
+        journal = self._aside / JOURNAL
+        if journal.exists():
+            journal.rename(self._aside / _IMPORT)
+        self._before = self._walk()
+        self._store()
+        if not self._before.complete:
+            self.notes.append(
+                f"the directories of the study have more than {MOST_ENTRIES:,} entries; what trials leave was "
+                "looked for among the first ones"
+            )
+
+    def left(self) -> set[str]:
+        """Return the paths of the files that are new, or others, since `imported` or the last `undo`."""
+        paths, kept_paths = set(), set()
+        for entry in read_journal(self._aside / JOURNAL):
+            match entry:
+                case {"made": path} | {"linked": path} | {"to": path} if Path(path).is_file():
+                    paths.add(path)
+                case {"kept": path, "under": kept}:
+                    kept_paths.add(path)
+                    paths |= set() if _alike(path, kept) else {path}
+        after = self._walk()
+        new = {path for path in self._before.new_in(after) if after.states[path]}
+        return paths | new | (set(self._before.changed_in(after)) - kept_paths)
+
+    def undo(self) -> None:
+        """Undo what trainings have changed since `imported` or the last `undo`."""
+        self._training += 1
+        undo(self._aside / JOURNAL, self._undone)
+        after = self._walk()
+        new = set(self._before.new_in(after))
+        for path in sorted(new):
+            if str(Path(path).parent) not in new:
+                self._put_aside(path)
+        self._restore(self._before, after)
+
+    def _put_aside(self, path: str, *, of: str = "") -> None:
+        """Set a file or a directory aside; ``of`` is the file of which it is another content."""
+        root = next(root for root in self.roots if path.startswith(root + os.sep))
+        place = Path(root, ASIDE)
+        if not place.is_dir():
+            place.mkdir()
+            (place / OWNER).write_text(self.roots[0])
+        self._undone.places.append(str(place))
+        kept = place / f"{_FOUND}-{len(self._found)}-{Path(path).name}"
+        with (self._aside / _FOUND).open("a") as found:
+            found.write(json.dumps([of or path, str(kept), bool(of)]) + "\n")
+        self._found.append(_Found(of or path, kept, self._training, changed=bool(of)))
+        Path(path).rename(kept)
+
+    def _restore(self, before: Listing, after: Listing) -> None:
+        """Give files that nobody was seen to change the content from before; what they have now is set aside."""
+        for path, state in before.states.items():
+            now, is_there = after.states.get(path), os.path.lexists(path)
+            if now == state or path.endswith(CODE) or (now is None and is_there):
+                continue
+            if not state:
+                Path(path).mkdir(parents=True, exist_ok=True)
+            elif self._began.states.get(path) == state and path in self._copies:
+                if is_there and not _alike(path, self._copies[path]):
+                    self._put_aside(path, of=path)
+                _write_back(self._copies[path], path, state)
+                self._began.states[path] = before.states[path] = _state(path)
+            else:
+                self.notes.append(
+                    f"{path} was changed while trials ran, by them or by another process"
+                )
+                before.states[path] = _state(path)
+
+    def _end(self) -> None:
+        """Undo everything; if that fails, the next check does it."""
+        self.undo()
+        undo(self._aside / _IMPORT, self._undone)
+        self._restore(self._began, self._walk())
+        left = [each for each in self._found if not self._was_made_again(each)]
+        for each in self._found:
+            if each not in left:
+                self._undone.removed += [] if each.changed else [each.path]
+                _remove(each.kept)
+        self._leave(left)
+        self.notes = list(dict.fromkeys([*self.notes, *self._undone.doubts]))
+        gone = [p for p in dict.fromkeys(self._undone.removed) if not os.path.lexists(p)]
+        self.removed = _names(gone)
+        self._clear(self._undone.places)
+
+    def _was_made_again(self, found: _Found) -> bool:
+        others = [
+            f for f in self._found if f.training != found.training and f.changed == found.changed
+        ]
+        if found.changed:
+            same = [f for f in others if f.path == found.path and _alike(f.kept, found.kept)]
+            return bool(same)
+        name = _NUMBERS.sub("#", found.path)
+        return any(
+            f.path == found.path
+            or (_NUMBERS.sub("#", f.path) == name and _size(f.kept) == _size(found.kept))
+            for f in others
+        )
+
+    def _leave(self, left: Iterable[_Found]) -> None:
+        """Put back what may be of another process, and name it."""
+        new: list[str] = []
+        changed: list[str] = []
+        for each in left:
+            path = Path(each.path)
+            if not os.path.lexists(path):
+                each.kept.rename(path)
+            elif _alike(path, each.kept):
+                each.kept.unlink()
+                continue
+            else:
+                path = _free(path)
+                each.kept.rename(path)
+            (changed if each.changed else new).append(str(path))
+        if new:
+            self.notes.append(
+                f"{', '.join(_names(new))} appeared while trials ran, made by them or by another process, and is "
+                "left; remove it if it is not yours, because a trial may read it"
+            )
+        if changed:
+            self.notes.append(
+                f"a file was changed while trials ran, by them or by another process; its content is what it was, "
+                f"and the other one is in {', '.join(_names(changed))}"
+            )
+
+    def _recover(self) -> list[tuple[str, str]]:
+        """Put back what a check that was killed has set aside; return what is new since it began.
+
+        Of the other content of a file that was there, the second value is that file's path.
+        """
+        for root in self.roots[1:]:
+            with contextlib.suppress(FileNotFoundError):
+                owner = Path(root, ASIDE, OWNER).read_text()
+                if owner not in self.roots and Path(owner).is_dir():
+                    with self._locked(owner):
+                        Disk([owner, *self.roots], self.tell)._recover_own()
+        return self._recover_own()
+
+    def _recover_own(self) -> list[tuple[str, str]]:
+        if not self._aside.is_dir():
+            return []
+        alive = self._aside / _ALIVE
+        until = (alive if alive.exists() else self._aside).stat().st_mtime
+        undone = Undone()
+        for name in (JOURNAL, _IMPORT):
+            undo(self._aside / name, undone, until=until)
+        found = self._aside / _FOUND
+        contents: dict[str, str] = {}
+        for line in found.read_text().splitlines() if found.exists() else ():
+            path, kept, changed = json.loads(line)
+            undone.places.append(str(Path(kept).parent))
+            if os.path.lexists(kept):
+                back = _free(Path(path)) if changed or os.path.lexists(path) else Path(path)
+                Path(kept).rename(back)
+                contents |= {str(back): path} if changed else {}
+        new = self._recover_unseen(undone, until, contents)
+        self._clear(undone.places)
+        for what, paths in (("put back", undone.put_back), ("removed", undone.removed)):
+            if paths:
+                self.tell(f"of a check that was killed, {what}: {', '.join(_names(paths))}")
+        for doubt in (*undone.doubts, *self.notes):
+            self.tell(f"of a check that was killed: {doubt}")
+        self.notes.clear()
+        return new
+
+    def _recover_unseen(
+        self, undone: Undone, until: float, contents: dict[str, str]
+    ) -> list[tuple[str, str]]:
+        """Undo what a check that was killed has not seen being changed; return as `_recover` does.
+
+        ``contents`` are other contents by their paths, with the paths of the files.
+        """
+        before = self._aside / _BEFORE
+        if not before.exists():
+            return []
+        stored = json.loads(before.read_text())
+        for path, (copy, *state) in stored["copies"].items():
+            if path.endswith(CODE) or _state(path) == tuple(state) or _alike(path, copy):
+                continue
+            if os.path.lexists(path):
+                if os.lstat(path).st_mtime > until + 2 * _BEAT:
+                    continue  # the user has written to it since
+                other = Path(path).rename(_free(Path(path)))
+                contents[str(other)] = path
+            _write_back(copy, path, tuple(state))
+            undone.put_back.append(path)
+        now = self._walk()
+        known = Listing(dict.fromkeys(stored["paths"], ()), set(stored["listed"]))
+        new = set(known.new_in(now))
+        top = (path for path in sorted(new) if str(Path(path).parent) not in new)
+        return [(path, contents.get(path, "")) for path in top]
+
+    def _clear(self, places: Iterable[str]) -> None:
+        """Remove the directories of what was set aside, unless one still has something."""
+        for place in {*places, str(self._aside)}:
+            left = (p for p in Path(place).glob("*") if p.name not in _OWN)
+            if any(not p.name.startswith(COPY) and not _is_empty(str(p)) for p in left):
+                self.notes.append(f"{place} still has files that could not be put back")
+            else:
+                shutil.rmtree(place, ignore_errors=True)
+
+    def _walk(self) -> Listing:
+        listing = Listing()
+        listing.add(self.roots)
+        return listing
+
+    def _store(self) -> None:
+        """Store what is input, for a check that recovers from the death of this one."""
+        copies = {path: [copy, *self._began.states[path]] for path, copy in self._copies.items()}
+        stored = {
+            "copies": copies,
+            "paths": list(self._before.states),
+            "listed": list(self._before.listed),
+        }
+        new = self._aside / f"{COPY}{_BEFORE}"
+        new.write_text(json.dumps(stored))
+        new.replace(self._aside / _BEFORE)
+
+    def _copy_first(self) -> None:
+        """Copy the newest of the small files, so that changes that nobody was seen to make can be undone."""
+        directory, size = self._aside / _COPIES, 0
+        directory.mkdir()
+        files = [(state[1], path) for path, state in self._began.states.items() if len(state) > 1]
+        for _, path in sorted(files, reverse=True)[:_MOST_COPIES]:
+            more = self._began.states[path][0]
+            if size + more <= _MOST_BYTES:
+                size += more
+                copy = directory / str(len(self._copies))
+                with contextlib.suppress(OSError):  # it may not be read, or be gone
+                    shutil.copyfile(path, copy, follow_symlinks=False)
+                    self._copies[path] = str(copy)
+
+    @contextlib.contextmanager
+    def _alive(self) -> Iterator[None]:
+        """Give signs of life, by which the next check tells what trials wrote from what came later."""
+        ended, sign = threading.Event(), self._aside / _ALIVE
+        sign.touch()
+
+        def beat() -> None:
+            while not ended.wait(_BEAT):
+                with contextlib.suppress(OSError):  # on a full disk there is no other sign
+                    sign.touch()
+
+        thread = threading.Thread(target=beat, daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            thread.join()
+
+    @contextlib.contextmanager
+    def _locked(self, root: str) -> Iterator[None]:
+        """Hold a directory, because two checks in it would take each other's copies for the user's files."""
+        directory = os.open(root, os.O_RDONLY)
+        try:
+            try:
+                fcntl.flock(directory, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                self.tell(f"waiting for another check in {root}")
+                fcntl.flock(directory, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(directory)
+
+
+def _alike(one: str | Path, other: str | Path) -> bool:
+    try:
+        return filecmp.cmp(one, other, shallow=False)
+    except OSError:
+        return False
+
+
+def _state(path: str) -> State:
+    try:
+        found = os.lstat(path)
+    except OSError:
+        return (0,)
+    return (found.st_size, found.st_mtime_ns, found.st_ino)
+
+
+def _size(path: Path) -> int:
+    """Return the size (bytes) of a file, or of the files in a directory."""
+    files = [path] if path.is_symlink() or not path.is_dir() else path.rglob("*")
+    return sum(os.lstat(file).st_size for file in files if file.is_symlink() or file.is_file())
+
+
+def _write_back(copy: str, path: str, state: State) -> None:
+    file = Path(path)
+    if not _alike(file, copy):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(copy, file, follow_symlinks=False)
+    os.utime(file, ns=(state[1], state[1]), follow_symlinks=False)
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def _is_empty(path: str) -> bool:
+    """Remove a directory in which there is no file; return whether it was one."""
+    if not Path(path).is_dir() or Path(path).is_symlink():
+        return False
+    if any(files for _, _, files in os.walk(path)):
+        return False
+    shutil.rmtree(path)
+    return True
+
+
+def _free(path: Path) -> Path:
+    """Return a path beside another one that names nothing."""
+    numbers = itertools.count(1)
+    return next(new for n in numbers if not os.path.lexists(new := Path(f"{path}.by-check-{n}")))
+
+
+def _names(paths: Iterable[str]) -> list[str]:
+    """Return paths for a message: relative to the current directory, and many of one directory as that."""
+    below: dict[str, list[str]] = defaultdict(list)
+    for path in dict.fromkeys(paths):
+        name = path.removeprefix(f"{Path.cwd()}/")
+        top = name if name.startswith("/") else name.partition("/")[0]
+        below[top].append(name)
+    return [n[0] if len(n) == 1 else f"{top}/ ({len(n)} files)" for top, n in below.items()]

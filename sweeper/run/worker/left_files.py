@@ -1,0 +1,68 @@
+"""Notice of a run about the files that a trial has left where a later one could read them."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from sweeper.files.uses import FileFinding, TrialUses
+from sweeper.files.walk import MOST_ENTRIES
+
+_SHOWN = 3
+"""Maximum number of names in a message."""
+
+
+def left_behind(trial: TrialUses, database: str, *, cut: bool = False) -> Iterator[FileFinding]:
+    """Yield a note about what an ended trial left where a later one could read it.
+
+    ``database`` is the path of the database, if it is a file. With ``cut``, the directories have too many entries.
+    """
+    if cut:
+        message = (
+            f"the directories of the study have more than {MOST_ENTRIES:,} entries; whether a trial left a "
+            "file was looked for among the first ones"
+        )
+        yield FileFinding("note", "/", message)
+    temporary = os.path.realpath(tempfile.gettempdir())
+    here = os.path.realpath(Path.cwd())
+    own = [
+        use
+        for use in trial.uses
+        if (use.wrote or (use.left and not _is_ours(use.path, database)))
+        and (_below(use.path, here) or not _below(use.path, temporary))
+    ]
+    if not own:
+        return
+    wrote = _listed([use.name for use in own if use.wrote])
+    changed = _listed([use.name for use in own if use.left])
+    seen = [f"{trial.who} left {wrote}"] * bool(wrote)
+    seen += [f"{changed} appeared or changed while {trial.who} ran"] * bool(changed)
+    message = f"{', and '.join(seen)}: a trial that reads it is not independent, which `sweeper check FILE` finds"
+    yield FileFinding("note", "", message)
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = len(names) - _SHOWN
+    return ", ".join(names[:_SHOWN]) + (f" and {more} more" if more > 0 else "")
+
+
+def _below(path: str, directory: str) -> bool:
+    return path.startswith(directory + os.sep)
+
+
+def _is_ours(path: str, database: str) -> bool:
+    """Return whether this process writes to a file: its output, the database and what SQLite puts beside it."""
+    if database and path.startswith(os.path.realpath(database)):
+        return True
+    try:
+        file = Path(path).stat()
+    except OSError:
+        return True  # it is gone
+    for descriptor in Path("/dev/fd").iterdir():
+        with contextlib.suppress(OSError):  # that of the listing is closed
+            if os.path.samestat(file, os.fstat(int(descriptor.name))):
+                return True
+    return False

@@ -1,0 +1,343 @@
+"""The disk of a check: what was there is there, byte by byte, whatever its trials do and wherever it is killed."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from sweeps import command
+
+from sweeper.checks import disk
+from sweeper.checks.disk import Disk
+from sweeper.files.recorder import RECORDER, install
+from sweeper.run.trial.keeping import Keeper, keep_for_check
+from sweeper.support import places
+
+DIED = 9
+
+
+def contents(directory):
+    """Every entry below a directory: what it is, its content and its time."""
+    return {
+        str(path.relative_to(directory)): (path.is_symlink(), path.is_dir())
+        if path.is_symlink() or path.is_dir()
+        else (path.read_bytes(), path.stat().st_mtime_ns)
+        for path in sorted(directory.rglob("*"))
+        if "__pycache__" not in path.parts
+    }
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    """Give a directory with files of the user's."""
+    directory = Path(os.path.realpath(tmp_path)) / "here"
+    directory.mkdir()
+    monkeypatch.chdir(directory)
+    places.nobodys.cache_clear()
+    install()
+    RECORDER.active = False
+    for number in range(9):
+        Path(f"user{number}").write_text(f"content {number}\n" * 3)
+    for path in ("tree/sub", "tree/empty", "empty"):
+        Path(path).mkdir(parents=True)
+    Path("tree/a").write_text("a")
+    Path("tree/sub/b").write_text("b")
+    Path("link").symlink_to("user1")
+    yield directory
+    RECORDER.active = False
+    RECORDER.before_write = None
+
+
+def everything():
+    """Do to files what a trial can do to them, by Python's functions."""
+    Path("user1").unlink()
+    Path("user2").write_text("gone")
+    with Path("user3").open("a") as file:
+        file.write("more")
+    Path("user4").rename("renamed")
+    with Path("renamed").open("a") as file:
+        file.write("more")
+    shutil.rmtree("tree")
+    Path("tree/new").mkdir(parents=True)
+    Path("tree/new/file").write_text("new")
+    with Path("user7").open("r+b") as file:
+        file.write(b"Z")
+    Path("empty").rmdir()
+    Path("link").unlink()
+    Path("hard").hardlink_to("user6")
+    with Path("hard").open("a") as file:
+        file.write("more")
+    Path("temporary").write_text("new")
+    Path("temporary").replace("user5")
+    os.truncate("user6", 3)
+
+
+def unseen():
+    """Change files by another program, which nobody announces."""
+    subprocess.run(
+        "echo y >> user8; echo y > made; mkdir -p new; echo y > new/y", shell=True, check=True
+    )
+
+
+def train(*acts):
+    """Act as a trial of a check."""
+    RECORDER.__init__()
+    RECORDER.begin([])
+    keep_for_check(names=True)
+    try:
+        for act in acts:
+            act()
+    finally:
+        RECORDER.active = False
+
+
+def check(directory, *acts, trainings=2, tell=lambda _: None):
+    """Train several times as a check does, and return its disk."""
+    with Disk([str(directory)], tell) as checked:
+        checked.imported()
+        for _ in range(trainings):
+            train(*acts)
+            checked.undo()
+    return checked
+
+
+def test_what_trials_do_to_files_that_were_there_is_undone_and_what_they_made_is_removed(here):
+    before = contents(here)
+    checked = check(here, everything, unseen)
+    assert contents(here) == before
+    assert {"hard", "made", "new"} <= set(checked.removed)
+    assert checked.notes == []
+
+
+def test_what_cannot_be_undone_is_named(here, monkeypatch):
+    """Without copies, what another program changes in place; what Python changes is undone without them."""
+    monkeypatch.setattr(disk, "_MOST_BYTES", 0)
+    before = contents(here)
+    notes = check(here, everything, unseen).notes
+    assert notes == [f"{here}/user8 was changed while trials ran, by them or by another process"]
+    after = contents(here)
+    assert after.pop("user8") != before.pop("user8")
+    assert after == before
+
+
+def test_without_the_keeper_files_are_changed(here, monkeypatch):
+    """The control: nothing else puts back what was there."""
+    monkeypatch.setattr(disk, "_MOST_BYTES", 0)
+    monkeypatch.setattr(Keeper, "_first", lambda *_: None)
+    before = contents(here)
+    check(here, lambda: Path("user2").write_text("gone"))
+    assert contents(here) != before
+
+
+@pytest.mark.parametrize("line", range(1, 24))
+def test_a_check_that_dies_at_any_line_of_its_journal_loses_and_changes_nothing(
+    line, here, monkeypatch
+):
+    before, note, written = contents(here), Keeper._note, []
+
+    def die(self, **entry):
+        note(self, **entry)
+        written.append(entry)
+        if len(written) == line:
+            os._exit(DIED)
+
+    child = os.fork()
+    if child == 0:
+        try:
+            monkeypatch.setattr(Keeper, "_note", die)
+            check(here, everything, unseen)
+        finally:
+            os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == DIED
+    assert contents(here) != before
+    said = []
+    assert check(here, unseen, tell=said.append).notes == []
+    assert contents(here) == before
+    assert all(each.startswith("of a check that was killed") for each in said)
+
+
+def test_what_another_process_makes_or_changes_meanwhile_is_left_and_named(here):
+    """It makes a file once; a trial, in each of its trainings."""
+    acts = [unseen, lambda: None]
+
+    def once():
+        acts.pop(0)()
+
+    checked = check(here, once)
+    assert Path("made").read_text() == "y\n"
+    assert Path("new/y").read_text() == "y\n"
+    assert Path("user8").read_text() == "content 8\n" * 3
+    assert Path("user8.by-check-1").read_text() == "content 8\n" * 3 + "y\n"
+    assert checked.removed == []
+    assert "made, new appeared while trials ran" in checked.notes[0]
+    assert "user8.by-check-1" in checked.notes[1]
+
+
+def test_what_the_user_writes_after_a_check_was_killed_is_not_undone(here):
+    child = os.fork()
+    if child == 0:
+        with Disk([str(here)]) as checked:
+            checked.imported()
+            train(everything)
+            os._exit(DIED)
+    os.waitpid(child, 0)
+    later = time.time() + 60
+    for name in ("user3", "hard", "user8"):
+        Path(name).write_text("mine")
+        os.utime(name, (later, later))
+    said = []
+    check(here, trainings=0, tell=said.append)
+    assert [Path(name).read_text() for name in ("user3", "hard", "user8")] == ["mine"] * 3
+    [original] = here.glob("user3.before-check-*")
+    assert original.read_text() == "content 3\n" * 3
+    assert Path("user2").read_text() == "content 2\n" * 3
+    assert any("user3" in each for each in said)
+
+
+def test_what_the_import_makes_stays_and_what_it_changes_is_undone_at_the_end(here):
+    before = contents(here)
+    with Disk([str(here)]) as checked:
+        RECORDER.__init__()
+        RECORDER.begin([])
+        keep_for_check(names=False)
+        Path("made").write_text("by the import")
+        Path("user3").write_text("prepared by the import")
+        RECORDER.active = False
+        checked.imported()
+        for _ in range(2):
+            train(lambda: Path("user3").read_text() == "prepared by the import" or 1 / 0)
+            train(lambda: Path("made").write_text("by a trial"))
+            checked.undo()
+    after = contents(here)
+    assert after.pop("made")[0] == b"by the import"
+    assert after == before
+    assert checked.removed == []
+
+
+def test_downloads_and_caches_stay_and_are_nobodys(here, monkeypatch, tmp_path):
+    for number, name in enumerate(places._DOWNLOADS):
+        monkeypatch.setenv(name, str(tmp_path / f"cache-{number}"))
+        (tmp_path / f"cache-{number}").mkdir()
+    places.nobodys.cache_clear()
+
+    def download():
+        for number in range(len(places._DOWNLOADS)):
+            file = tmp_path / f"cache-{number}" / "data"
+            assert number == len(places._DOWNLOADS) - 1 or not file.exists() or downloads
+            file.write_text("data")
+        downloads.append(1)
+
+    downloads = []
+    checked = check(here, download)
+    assert checked.removed == []
+    assert len(list(tmp_path.glob("cache-*/data"))) == len(places._DOWNLOADS)
+
+
+def test_two_checks_in_one_directory_wait_for_each_other(here):
+    with Disk([str(here)]):
+        program = (
+            "from sweeper.checks.disk import Disk; import sys\n"
+            f"with Disk([{str(here)!r}], lambda text: print(text, flush=True)): print('in')"
+        )
+        other = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
+        assert other.stdout.readline() == f"waiting for another check in {here}\n"
+        assert other.poll() is None
+    assert other.communicate(timeout=60)[0] == "in\n"
+
+
+HEAD = """
+import os, subprocess
+import keras, numpy as np, tensorflow as tf
+from sweeper import Data, Study
+
+X = np.random.default_rng(0).normal(size=(60, 4)).astype("float32")
+with open("import.log", "a") as log:
+    log.write("imported\\n")
+
+def build(trial):
+    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
+    model.compile(keras.optimizers.SGD(trial.suggest_float("lr", 1e-3, 1e-1, log=True)), "mse")
+    return model
+
+def data(trial):
+    scale = trial.suggest_categorical("scale", [0.1, 1.0])
+"""
+TAIL = """
+    return Data(train=(x, x.sum(1)), validation_split=0.3, batch_size=16)
+
+study = Study(name="{name}", model=build, data=data, objective="val_loss", epochs=2, trials=4)
+"""
+HARMLESS = """
+    with open("calls.log", "a") as log:
+        log.write("called\\n")
+    subprocess.run("echo called >> shell.log", shell=True)
+    tf.io.write_file("existing.bin", "over")
+    tf.summary.create_file_writer("logs").close()
+    open("weights.txt", "w").write(str(scale))
+    x = X * scale
+"""
+SAVED = """
+    if not os.path.exists("saved"):
+        tf.data.Dataset.from_tensor_slices(X * scale).save("saved")
+    x = np.stack(list(tf.data.Dataset.load("saved").as_numpy_iterator()))
+"""
+
+
+def write(directory, name, body):
+    file = directory / f"{name}.py"
+    file.write_text(HEAD + body + TAIL.format(name=name))
+    return file
+
+
+@pytest.fixture
+def users(tmp_path):
+    """Give a directory with files that the studies append to and overwrite."""
+    for name in ("calls.log", "shell.log", "import.log", "existing.bin", "weights.txt"):
+        (tmp_path / name).write_text(f"what was in {name}\n")
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "logs" / "events.out.tfevents.1").write_text("an earlier run")
+    return tmp_path
+
+
+def test_a_check_of_a_study_that_writes_leaves_the_disk_and_is_silent(users):
+    file = write(users, "harmless", HARMLESS)
+    before = contents(users)
+    ended = command("check", file, cwd=users)
+    assert ended.code == 0, ended.out + ended.err
+    assert "[files]" not in ended.out
+    assert contents(users) == before
+
+
+def test_a_saved_data_set_that_the_next_trial_loads_is_named_with_what_differs(users):
+    file = write(users, "saving", SAVED)
+    before = contents(users)
+    ended = command("check", file, cwd=users)
+    assert ended.code == 4, ended.out + ended.err
+    out = " ".join(ended.out.split())
+    assert "depends on what trial 0 left in saved/" in out
+    assert "removed saved: made by the check's trials" in out
+    assert contents(users) == before
+
+
+@pytest.mark.parametrize(
+    "moments", [pytest.param(10, marks=pytest.mark.whole), 1], ids=["ten moments", "one"]
+)
+def test_a_check_that_is_killed_and_checked_again_loses_and_changes_nothing(moments, users):
+    file = write(users, "killed", HARMLESS + SAVED)
+    before = contents(users)
+    began = time.monotonic()
+    assert command("check", file, cwd=users).code == 4
+    seconds = time.monotonic() - began
+    assert contents(users) == before
+    for moment in range(moments):
+        program = [sys.executable, "-m", "sweeper", "check", str(file)]
+        with subprocess.Popen(program, cwd=users, stderr=subprocess.DEVNULL) as killed:
+            time.sleep(seconds * (0.6 if moments == 1 else (moment + 1) / (moments + 1)))
+            killed.send_signal(signal.SIGKILL)
+        again = command("check", file, cwd=users)
+        assert again.code == 4, again.out + again.err
+        assert contents(users) == before, f"killed at moment {moment}"
