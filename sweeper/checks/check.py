@@ -173,7 +173,8 @@ class _Check:
             names = [objective.name for objective in self.settings.objectives]
             if any(set(names) <= set(epoch.metrics) for epoch in trained.epochs.values()):
                 objective = ", ".join(map(repr, names))
-                held.append(f"the objective {objective} is among the metrics of an epoch")
+                ways = " and ".join(f"{each.direction}d" for each in self.settings.objectives)
+                held.append(f"the objective {objective}, {ways}, is among the metrics of an epoch")
             kill = kill_of(getattr(trained.end, "step", 0), trained.steps_per_epoch)
             compared = self._resume(trained, kill)
             if compared is not None:

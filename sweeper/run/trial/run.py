@@ -384,9 +384,10 @@ def _final_values(
     metrics = loop.measure() if epoch is None else loop.epochs[epoch].metrics
     if any(name not in metrics for name in names):
         warn(
-            f"callbacks or the optimizer changed the weights after the last epoch, and only metrics "
-            f"of the validation can be measured again; the value is {names[0]!r} at the last epoch, "
-            "and not that of the weights that load_model() returns. Choose a val_… objective"
+            "callbacks or the optimizer changed the weights after the last epoch, and only the "
+            f"model's metrics of the validation can be measured again; the value is {names[0]!r} at "
+            "the last epoch, and not that of the weights that load_model() returns. Choose a val_… "
+            "objective that the model reports"
         )
         return last, None
     found = tuple(metrics[name] for name in names)

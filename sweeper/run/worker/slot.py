@@ -80,6 +80,7 @@ from sweeper.run.worker.tensorboard_files import TrialSummaries
 from sweeper.search.sampling import SearchSession, of_configurations, open_search
 from sweeper.search.spaces import Observation
 from sweeper.spec.space import CategoricalChoice
+from sweeper.support.error_texts import shown_error
 from sweeper.train.fingerprint import differences
 from sweeper.train.randomness.seeds import TrialSeeds
 
@@ -236,6 +237,10 @@ class AttemptSupervisor(TrialSupervisor):
 
     def _run(self) -> None:
         context, claim = self._context, self._claim
+        if context.stopping.is_set():
+            # The request came while the trial was claimed.
+            self._close(AttemptEnd("interrupted", error="stopped before it began"))
+            return
         kills_before = out_of_memory_kills()
         runner = context.runner
         try:
@@ -260,7 +265,7 @@ class AttemptSupervisor(TrialSupervisor):
             return
         except BaseException as error:
             # An open attempt would count as running until this process ends.
-            self._close(AttemptEnd("interrupted", error=f"{type(error).__name__}: {error}"))
+            self._close(AttemptEnd("interrupted", error=shown_error(error)))
             raise
         self._conclude(
             Death(
@@ -499,7 +504,7 @@ class TrialSearch:
         except Exception as error:
             epoch, value = question.values[-1]
             msg = (
-                f"the pruner raised {type(error).__name__}: {error}, when it was asked about "
+                f"the pruner raised {shown_error(error)}, when it was asked about "
                 f"epoch {epoch + 1} with the objective {value}; check the arguments with which it "
                 "was made"
             )

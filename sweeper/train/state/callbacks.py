@@ -165,6 +165,19 @@ def listens_to_batches(callbacks: Iterable[keras.callbacks.Callback], *, test: b
     return False
 
 
+def may_report(callbacks: Iterable[keras.callbacks.Callback]) -> bool:
+    """Return whether any callback may put a metric into the ``logs`` of an epoch.
+
+    Those of Keras report only the learning rate.
+    """
+    for callback in callbacks:
+        method: Any = callback.on_epoch_end
+        module = getattr(getattr(method, "__func__", method), "__module__", None) or ""
+        if module.partition(".")[0] not in ("keras", "sweeper"):
+            return True
+    return False
+
+
 class CallbackStates(Component):
     """Component of the user's callbacks and ``tracked`` objects; refuses those whose state cannot be restored."""
 
