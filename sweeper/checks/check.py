@@ -285,7 +285,9 @@ class _Check:
                 f"the resumed trial did not reach step {getattr(trained.end, 'step', 0)}, which the "
                 f"same trial without a kill reached: its process {died.how}"
             )
-            self._find("error", "resume", message, self._argument("model"))
+            end = died.replayed.end
+            line = end.line if isinstance(end, Failed) else None
+            self._find("error", "resume", message, line or self._argument("model"))
             return None
         finally:
             self._set_aside()

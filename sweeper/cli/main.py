@@ -23,6 +23,7 @@ from sweeper.cli import checking, keeping, reading, running
 from sweeper.cli.options import Debug, Invocation, Verb
 from sweeper.errors import Interrupted, StudyImportError, SweeperError
 from sweeper.run.signals import early_termination
+from sweeper.support.error_texts import shown_error
 from sweeper.support.installation import VERSION
 from sweeper.support.shown import shown_text
 

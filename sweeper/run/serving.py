@@ -76,7 +76,7 @@ def serve_slots(
     grace = DEFAULT_GRACE if options.grace is None else options.grace
     with (
         stop_signals(context.request_stop, context.tell, options.grace),
-        _time_limit(context, settings.study_time_limit, grace),
+        study_limit(context, settings.study_time_limit, grace),
         _counting(context),
     ):
         run_slots(lambda: serve_slot(context, audit_trial), slots, context.stopping)
@@ -173,7 +173,7 @@ def _counting(context: SlotContext) -> Iterator[None]:
 
 
 @contextmanager
-def _time_limit(context: SlotContext, seconds: float | None, grace: float) -> Iterator[None]:
+def study_limit(context: SlotContext, seconds: float | None, grace: float) -> Iterator[None]:
     """Stop as after SIGTERM when the study's time limit is over, and kill the trials after ``grace``."""
     over = threading.Event()
 

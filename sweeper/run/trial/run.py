@@ -57,7 +57,14 @@ from sweeper.run.protocol.messages import (
     Surroundings,
     Warned,
 )
-from sweeper.run.trial.parts import make_plan, make_trial, seeds_of, shortened, validation_rows
+from sweeper.run.trial.parts import (
+    check_enqueued,
+    make_plan,
+    make_trial,
+    seeds_of,
+    shortened,
+    validation_rows,
+)
 from sweeper.spec.checkpointing import (
     BestSoFar,
     CheckpointEvery,
@@ -149,6 +156,7 @@ def run_trial(
         tell=lambda stage: link.send(Preparing(stage)),
         process=process,
     )
+    check_enqueued(assignment, trial, definition)
     plan = replace(plan, judge=_judge(settings, link))
     if order is not None:
         plan = _as_replayed(definition, plan, order, assignment.files, link)

@@ -97,6 +97,7 @@ class TrainingLoop:
                     hidden=self._hidden,
                 ),
                 eager=bool(plan.model.run_eagerly),
+                cure=plan.cure,
             )
             self._reported = Reported(plan.objectives, plan.epochs, notice, plan.nonfinite)
             self._reported.check_before(
@@ -391,7 +392,7 @@ class TrainingLoop:
 def _refuse_uncompiled(model: keras.Model) -> None:
     if not model.compiled:
         msg = (
-            f"the model factory returned {type(model).__name__} {model.name!r}, which is not "
-            "compiled; call model.compile(optimizer=…, loss=…) before returning it"
+            f"the model, {type(model).__name__} {model.name!r}, is not compiled; call "
+            "model.compile(optimizer=…, loss=…) before it is trained"
         )
         raise FactoryError(msg)

@@ -92,7 +92,7 @@ def cut_back(logger: keras.callbacks.CSVLogger, size: int) -> None:
     if now < size:
         msg = (
             f"CSVLogger's file {file} has {now} bytes, and had {size} at the checkpoint: rows are "
-            "missing; restore the file, or retry the trial from its start"
+            "missing; restore the file, or train from the beginning"
         )
         raise RestoreError(msg)
     _truncate(file, size)
@@ -212,7 +212,8 @@ class CallbackStates(Component):
         was = [entry["name"] for entry in saved]
         now = [name for name, _ in self._objects]
         if was != now:
-            return [f"the checkpoint has {', '.join(was)}, and the study makes {', '.join(now)}"]
+            written, given = (", ".join(names) or "no callbacks" for names in (was, now))
+            return [f"the checkpoint is of a training with {written}, and this one has {given}"]
         found = []
         decoder = Decoder(tensors)
         for (name, obj), entry in zip(self._objects, saved, strict=True):
