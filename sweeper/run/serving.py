@@ -61,9 +61,11 @@ def serve_slots(
         fail_fast=options.fail_fast,
     )
     inline = callable(prepared.runner)
-    if inline and settings.time_limit is not None:
-        limit = f'time_limit={settings.time_limit:g} is not enforced with isolation="inline", '
-        context.tell(Notice(f"{limit}because trials run in this process"))
+    limits = {"time_limit": settings.time_limit, "study_time_limit": settings.study_time_limit}
+    for name, limit in limits.items():
+        if inline and limit is not None:
+            reason = 'kills no trial with isolation="inline", because trials run in this process'
+            context.tell(Notice(f"{name}={limit:g} {reason}"))
     if inline and settings.audit != "off" and settings.deterministic:
         reason = 'because a replay needs a fresh process, as with isolation="auto"'
         context.tell(Notice(f'nothing is audited with isolation="inline", {reason}'))
