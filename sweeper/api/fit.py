@@ -168,6 +168,7 @@ def fit(
                 tracked=dict(tracked or {}),
                 step=step,
                 warm_start=begin,
+                cure="give the changed training another directory (checkpoints=…)",
             )
             loop = TrainingLoop(plan, observer, notice or _warn)
             try:

@@ -197,7 +197,8 @@ class _Check:
             names = [objective.name for objective in self.settings.objectives]
             if any(set(names) <= set(epoch.metrics) for epoch in trained.epochs.values()):
                 objective = ", ".join(map(repr, names))
-                held.append(f"the objective {objective} is among the metrics of an epoch")
+                ways = " and ".join(f"{each.direction}d" for each in self.settings.objectives)
+                held.append(f"the objective {objective}, {ways}, is among the metrics of an epoch")
             kill = kill_of(getattr(trained.end, "step", 0), trained.steps_per_epoch)
             compared = self._resume(trained, kill)
             if compared is not None:
@@ -313,7 +314,9 @@ class _Check:
                 f"the resumed trial did not reach step {getattr(trained.end, 'step', 0)}, which the "
                 f"same trial without a kill reached: its process {died.how}"
             )
-            self._find("error", "resume", message, self._argument("model"))
+            end = died.replayed.end
+            line = end.line if isinstance(end, Failed) else None
+            self._find("error", "resume", message, line or self._argument("model"))
             return None
         failed = compared.replayed.end
         if isinstance(failed, Failed):

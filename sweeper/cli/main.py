@@ -23,6 +23,7 @@ from sweeper.cli import checking, keeping, reading, running
 from sweeper.cli.options import Debug, Invocation, Verb
 from sweeper.errors import Interrupted, StudyImportError, SweeperError
 from sweeper.run.signals import early_termination
+from sweeper.support.error_texts import shown_error
 from sweeper.support.installation import VERSION
 from sweeper.support.shown import shown_text
 
@@ -182,7 +183,7 @@ def _say(error: SweeperError, invocation: Invocation) -> int:
 def _say_unexpected(error: Exception, invocation: Invocation) -> int:
     if invocation.debug:
         _print_traceback(error)
-    summary = shown_text(" ".join(f"{type(error).__name__}: {error}".split()))
+    summary = shown_text(" ".join(shown_error(error).split()))
     advice = "" if invocation.debug else " (--debug shows where)"
     typer.echo(f"error: {summary}; this is a bug in sweeper{advice}", err=True)
     return 1

@@ -238,8 +238,8 @@ class Flags:
         option(
             "--grace",
             "SECONDS",
-            "Seconds after SIGTERM in which trials finish their step and checkpoint. "
-            "(default: no limit; of `sweeper worker`: 30)",
+            "Seconds after SIGTERM, or the study's time limit, in which trials finish their step and "
+            "checkpoint. (default: no limit; of `sweeper worker` and the time limit: 30)",
             min=0,
         ),
     ] = None

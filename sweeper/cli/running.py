@@ -338,10 +338,6 @@ def retry(
         typer.echo(f"  {settings.command('resume', study)}", err=True)
 
 
-DEFAULT_GRACE = 30.0
-"""Seconds that a worker gives its trials after SIGTERM."""
-
-
 @expanded(
     "grace fail_fast accept_inexact gpus trials_per_gpu gpu_memory isolation quiet verbose storage "
     "runs_dir checkpoints"
@@ -378,7 +374,7 @@ def worker(
         return
     if flags.verbosity != "quiet":
         say_beginning(f"the study {study}")
-    from sweeper.run.options import HostSpec
+    from sweeper.run.options import DEFAULT_GRACE, HostSpec
 
     grace = DEFAULT_GRACE if flags.grace is None else flags.grace
     flags = replace(flags, workers=slots, grace=grace)

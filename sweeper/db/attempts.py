@@ -34,6 +34,7 @@ from sweeper.db.tables import (
     Trial,
     UtcNow,
     change,
+    count,
     replace_row,
 )
 from sweeper.errors import NonFiniteError, ParameterError, StorageError, SupersededError
@@ -84,6 +85,7 @@ class Ending:
         fault: Kind of fault to count; an outcome "crashed" counts as a crash by itself.
         goes_on: Whether the trial will be resumed although the attempt has failed.
         rung: Number of epochs after which a paused attempt stopped.
+        draws_again: Whether a trial that has not trained draws its parameters again when it is resumed.
     """
 
     outcome: Outcome
@@ -97,6 +99,7 @@ class Ending:
     fault: Fault | None = None
     goes_on: bool = False
     rung: int | None = None
+    draws_again: bool = False
 
     @property
     def result(self) -> optuna_rows.TrialResult | None:
@@ -308,6 +311,9 @@ def finish(
         digest=ending.digest if ending.result in ("complete", "pruned") else None,
         value_of=ending.value_of,
     )
+    trained = (count(connection, table.trial_id == trial.id) for table in (Checkpoint, Epoch))
+    if ending.draws_again and not any(trained):
+        optuna_rows.reopen_trial(connection, trial.optuna_trial_id, anew=True)
     if ending.result is not None:
         optuna_rows.finish_trials(connection, ending.result, {trial.optuna_trial_id: values})
     _show_ending(connection, trial, ending)

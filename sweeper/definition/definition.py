@@ -39,6 +39,7 @@ from sweeper.spec.searching import (
     checked_repeats,
     checked_sampler,
     describe_pruner,
+    given_directions,
 )
 from sweeper.spec.space import CategoricalChoice
 from sweeper.spec.warm_start import WarmStart, checked_warm_start
@@ -184,7 +185,9 @@ class StudyDefinition:
             value is the objective at the epoch that ``at`` names. A list of several metrics makes a
             study of several objectives: its results are the Pareto front (`StudyResults.pareto`).
         direction: ``"maximize"`` or ``"minimize"``; if ``objective`` is a list, a list of equal
-            length.
+            length. None, the default, takes it from the metric's name, as `Objective` does: maximize
+            for accuracy, AUC, F1, precision, recall, R², IoU and top-k, minimize for loss and errors.
+            Any other name needs a direction.
         epochs: Epochs a trial trains for.
         trials: The exact total, over all runs and workers.
         sampler: One of `SAMPLERS`, or ``seed -> optuna sampler``, called for every trial with that
@@ -264,7 +267,7 @@ class StudyDefinition:
         step: Callable[[Trial], TrainingStep] | None = None,
         strategy: Callable[[Trial], tf.distribute.Strategy] | None = None,
         objective: str | Sequence[str] = "val_loss",
-        direction: Direction | Sequence[Direction] = "minimize",
+        direction: Direction | Sequence[Direction | None] | None = None,
         sampler: str | Callable[[int], Any] = "tpe",
         grid: Mapping[str, Sequence[CategoricalChoice]] | None = None,
         enqueue: Sequence[Mapping[str, CategoricalChoice]] | None = None,
@@ -310,6 +313,10 @@ class StudyDefinition:
         self.objectives = checked_objectives(objective, direction)
         self.objective = self.objectives[0].name
         self.direction: Direction = self.objectives[0].direction
+        given = given_directions(objective, direction)
+        self.directed_by_name = tuple(
+            each.name for each, way in zip(self.objectives, given, strict=True) if way is None
+        )
         self.at: At = checked_at(at, self.objectives)
         self.epochs = checked_whole(epochs, "epochs", least=1)
         self.trials = checked_whole(trials, "trials", least=1)

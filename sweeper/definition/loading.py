@@ -34,6 +34,7 @@ from sweeper.errors import (
     UsageError,
 )
 from sweeper.inspection.sources import is_users_source
+from sweeper.support.error_texts import shown_error
 from sweeper.support.installation import missing_package
 
 MADE_UP = "sweeper_study_"
@@ -299,7 +300,7 @@ def unpickling_error(study: str, error: Exception) -> StudyImportError:
     text = "".join(traceback.format_exception(error))
     msg = (
         f"study {study!r} was sent to another process, which cannot unpickle it "
-        f"({type(error).__name__}: {error}); define it in its own file, and use `sweeper run FILE`"
+        f"({shown_error(error)}); define it in its own file, and use `sweeper run FILE`"
     )
     return StudyImportError(msg, text)
 
@@ -314,11 +315,13 @@ def _import_error(location: str, error: BaseException) -> StudyImportError:
     ):
         trace = trace.tb_next
     text = "".join(traceback.format_exception(type(error), error, trace))
-    if isinstance(error, SystemExit):
+    if isinstance(error, SyntaxError):
+        # Its own text repeats the place.
+        said = f"raised {type(error).__name__}: {error.msg}"
+    elif isinstance(error, SystemExit):
         said = f"called sys.exit({error.code!r})"
     else:
-        message = error.msg if isinstance(error, SyntaxError) else error
-        said = f"raised {type(error).__name__}: {message}"
+        said = f"raised {shown_error(error)}"
     where = ""
     if isinstance(error, SyntaxError) and error.filename:
         where = f" ({error.filename}, line {error.lineno})"

@@ -6,11 +6,11 @@ import contextlib
 import dis
 import functools
 import types
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from sweeper.inspection.sorts import is_library_class, own_dict
-from sweeper.inspection.sources import all_codes
+from sweeper.inspection.sources import all_codes, is_users
 
 
 def parts_of(value: Any, where: str, *, of_users_class: bool) -> Iterator[tuple[str, object]]:
@@ -159,3 +159,21 @@ def _arguments(code: types.CodeType, *operations: str) -> frozenset[str]:
 def names_in(function: types.FunctionType) -> frozenset[str]:
     """Return the names of variables and attributes that ``function`` and those inside it use."""
     return frozenset(name for code in all_codes(function.__code__) for name in code.co_names)
+
+
+def strings_in(functions: Iterable[object]) -> frozenset[str]:
+    """Return the texts in the code of functions, and of the user's functions that they name."""
+    found: set[str] = set()
+    seen: set[types.FunctionType] = set()
+    ahead = [each for member in functions for each in functions_of(member)]
+    while ahead:
+        function = ahead.pop()
+        if function in seen or not is_users(function.__code__.co_filename):
+            continue
+        seen.add(function)
+        for code in all_codes(function.__code__):
+            found.update(text for text in code.co_consts if isinstance(text, str))
+        for _, value in (*globals_of(function), *closure_of(function)):
+            if type(value) is types.FunctionType:
+                ahead.append(value)
+    return frozenset(found)

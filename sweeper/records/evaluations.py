@@ -7,28 +7,13 @@ validation metrics without ``val_``.
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
 from sweeper.errors import UsageError
 from sweeper.records.printing import JsonRecord, counted, values_shown
-from sweeper.spec.searching import Direction, Objective
-
-_LARGER_IS_BETTER = frozenset(
-    {
-        *("accuracy", "acc", "auc", "auroc", "precision", "recall", "iou", "dice"),
-        *("f1", "score", "r2", "specificity", "sensitivity", "similarity"),
-    }
-)
-_SMALLER_IS_BETTER = frozenset(
-    {
-        *("loss", "cost", "error", "mse", "mae", "mape", "msle", "rmse", "perplexity"),
-        *("crossentropy", "divergence", "hinge", "nll", "deviance"),
-    }
-)
-"""Words in names of metrics, such as Keras's, that determine the direction."""
+from sweeper.spec.searching import Direction, Objective, direction_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +69,7 @@ def ranking_objective(
     for objective in objectives:
         if objective.name.removeprefix("val_") == name:
             return Objective(name, given or objective.direction)
-    known = given or _direction_of(name)
+    known = given or direction_of(name)
     if known is None:
         msg = (
             f"metric {name!r} is no objective of the study, and its name does not tell whether "
@@ -115,12 +100,3 @@ def ranked(
         return (True, 0.0) if math.isnan(value) else (False, sign * value)
 
     return tuple(sorted(found, key=key))
-
-
-def _direction_of(metric: str) -> Direction | None:
-    words = re.findall(r"[a-z]+[0-9]*", metric.partition("[")[0].lower())
-    larger = any(word in _LARGER_IS_BETTER for word in words)
-    smaller = any(word in _SMALLER_IS_BETTER for word in words)
-    if larger == smaller:
-        return None
-    return "maximize" if larger else "minimize"

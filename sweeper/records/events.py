@@ -19,7 +19,8 @@ from sweeper.records.results import Outcome, Params, StudyStatus
 class StudyOpened:
     """The study was created or opened; ``status`` has the trials of earlier runs.
 
-    ``is_repeated`` studies are led by a configuration, and all others by a trial.
+    ``is_repeated`` studies are led by a configuration, and all others by a trial. ``directed_by_name``
+    are the objectives whose direction is that of their name.
     """
 
     status: StudyStatus
@@ -27,6 +28,7 @@ class StudyOpened:
     storage: str
     resume_command: str = ""
     is_repeated: bool = False
+    directed_by_name: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,10 @@ if TYPE_CHECKING:
     from sweeper.spec.settings import Settings
 
 
+DEFAULT_GRACE = 30.0
+"""Seconds in which trials may finish their step where nobody may be there to kill them."""
+
+
 @dataclass(frozen=True)
 class WorkerOptions:
     """Options of a worker, on this machine or on another.
@@ -35,7 +39,8 @@ class WorkerOptions:
         trials_per_gpu: Number of parallel trials on each GPU.
         gpu_memory: Megabytes of a GPU that a trial may use; None for an equal share.
         lease_seconds: Seconds without a renewal after which other machines may take over the trials.
-        grace: Seconds in which trials may finish their step after SIGTERM; None for no limit.
+        grace: Seconds in which trials may finish their step after SIGTERM, and after the study's time
+            limit; None for no limit after SIGTERM, and `DEFAULT_GRACE` after the time limit.
         fail_fast: Whether the first failed trial stops the others.
         accept_inexact: Whether to continue a study in which an audit found a difference.
     """

@@ -59,11 +59,13 @@ class PreparedStudy:
     """Study with loaded code and an open database, which has its settings and total.
 
     ``runner`` is the launcher of trial processes; for inline trials, a function that runs one here.
+    ``directed_by_name`` are the objectives whose direction is that of their name.
     """
 
     study: StudyAccess
     runner: Launcher | InlineTrials
     source: StudySource
+    directed_by_name: tuple[str, ...] = ()
 
     def close_runner(self) -> None:
         """Close the launcher, in a process without trials."""
@@ -186,7 +188,7 @@ def _complete(
         fingerprint=stored.fingerprint,
         changes=stored.changes,
     )
-    return PreparedStudy(study, code.runner, source)
+    return PreparedStudy(study, code.runner, source, code.loaded.directed_by_name)
 
 
 @dataclass(frozen=True)
@@ -243,7 +245,13 @@ def load_code(
     if hashes_differ():
         listener(Notice(_OTHER_HASHES))
     given = definition.threads is not None
-    loaded = Loaded(definition.settings(), given, "", definition.code())
+    loaded = Loaded(
+        definition.settings(),
+        given,
+        "",
+        definition.code(),
+        directed_by_name=definition.directed_by_name,
+    )
     return LoadedCode(loaded, InlineTrials(definition), definition)
 
 

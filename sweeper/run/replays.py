@@ -84,7 +84,7 @@ class ReplayDiedError(ExecutionError):
     """A process of the replay ended too early.
 
     Attributes:
-        how: How the process ended, such as ``"was killed by SIGSEGV"``.
+        how: How the process ended, such as ``"was killed by SIGSEGV"``, or with which error.
         replayed: Report of the replay up to then.
     """
 
@@ -342,7 +342,7 @@ class _Attempt:
             case Finished():
                 outcome = end.outcome
             case Failed():
-                outcome, error = "failed", end.error
+                outcome, error, how = "failed", end.error, f"ended with {end.error}"
                 is_fault = end.fault != "trial" and order.ends_at is None
             case ExitStatus() if not reached:
                 outcome, how = "crashed", end.describe()

@@ -12,9 +12,9 @@ from sweeper.errors import Interrupted, SweeperError
 from sweeper.records.events import Listener, Notice, RunStopping, StudyCounted, StudyOpened
 from sweeper.records.results import StudyStatus
 from sweeper.run.auditing import audit_trial, refuse_inexact
-from sweeper.run.options import WorkerOptions
+from sweeper.run.options import DEFAULT_GRACE, WorkerOptions
 from sweeper.run.prepared_study import PreparedStudy
-from sweeper.run.signals import stop_signals
+from sweeper.run.signals import kill_after_grace, stop_signals
 from sweeper.run.worker.checkpoints import locate
 from sweeper.run.worker.context import SlotContext
 from sweeper.run.worker.gpus import SlotDevice, find_gpus, share_gpus
@@ -61,9 +61,11 @@ def serve_slots(
         fail_fast=options.fail_fast,
     )
     inline = callable(prepared.runner)
-    if inline and settings.time_limit is not None:
-        limit = f'time_limit={settings.time_limit:g} is not enforced with isolation="inline", '
-        context.tell(Notice(f"{limit}because trials run in this process"))
+    limits = {"time_limit": settings.time_limit, "study_time_limit": settings.study_time_limit}
+    for name, limit in limits.items():
+        if inline and limit is not None:
+            reason = 'kills no trial with isolation="inline", because trials run in this process'
+            context.tell(Notice(f"{name}={limit:g} {reason}"))
     if inline and settings.audit != "off" and settings.deterministic:
         reason = 'because a replay needs a fresh process, as with isolation="auto"'
         context.tell(Notice(f'nothing is audited with isolation="inline", {reason}'))
@@ -73,9 +75,10 @@ def serve_slots(
     for trial in repository.unfinished(settings.name):
         if trial.state == "interrupted" and trial.checkpoints:
             context.tell_of_checkpoints(trial, locate(trial, context.study.paths))
+    grace = DEFAULT_GRACE if options.grace is None else options.grace
     with (
         stop_signals(context.request_stop, context.tell, options.grace),
-        _time_limit(context, settings.study_time_limit),
+        study_limit(context, settings.study_time_limit, grace),
         _counting(context),
     ):
         run_slots(lambda: serve_slot(context, audit_trial), slots, context.stopping)
@@ -126,6 +129,7 @@ def opened(prepared: PreparedStudy, storage: str, slots: int, resume_command: st
         storage=shown_url(storage),
         resume_command=resume_command,
         is_repeated=settings.repeats > 1 or settings.confirm is not None,
+        directed_by_name=prepared.directed_by_name,
     )
 
 
@@ -171,23 +175,25 @@ def _counting(context: SlotContext) -> Iterator[None]:
 
 
 @contextmanager
-def _time_limit(context: SlotContext, seconds: float | None) -> Iterator[None]:
-    """Stop as after SIGTERM when the study's time limit is over."""
+def study_limit(context: SlotContext, seconds: float | None, grace: float) -> Iterator[None]:
+    """Stop as after SIGTERM when the study's time limit is over, and kill the trials after ``grace``."""
+    over = threading.Event()
 
-    def stop() -> None:
-        context.stopping.set()
+    def stop(seconds: float) -> None:
+        if over.wait(seconds):
+            return
+        context.request_stop("drain")
         context.tell(
             RunStopping(
                 f"the study's time limit of {seconds:g} s is over: every trial finishes its step "
-                "and writes a checkpoint"
+                f"and writes a checkpoint, and is killed after {grace:g} s of grace"
             )
         )
+        kill_after_grace(grace, over, context.request_stop, context.tell)
 
-    timer = threading.Timer(seconds or 0.0, stop)
-    timer.daemon = True
     if seconds is not None:
-        timer.start()
+        threading.Thread(target=stop, args=(seconds,), daemon=True).start()
     try:
         yield
     finally:
-        timer.cancel()
+        over.set()

@@ -91,11 +91,6 @@ def stop_signals(
     """
     requests, over = StopRequests(), threading.Event()
 
-    def kill_after_grace(seconds: float) -> None:
-        if not over.wait(seconds):
-            tell(RunStopping(f"the {seconds:g} s of grace are over: killing the trials", True))
-            request("kill")
-
     def stop(number: int, frame: FrameType | None) -> None:
         del frame
         again = requests.insists(number)
@@ -113,13 +108,25 @@ def stop_signals(
         _apart(lambda: request("kill" if again else "drain"))
         _apart(lambda: tell(RunStopping(said, again)))
         if grace is not None and number != signal.SIGINT and not again:
-            _apart(lambda: kill_after_grace(grace))
+            _apart(lambda: kill_after_grace(grace, over, request, tell))
 
     with handled(signals_to_stop(), stop):
         try:
             yield
         finally:
             over.set()
+
+
+def kill_after_grace(
+    seconds: float,
+    over: threading.Event,
+    request: Callable[[Literal["kill"]], None],
+    tell: Callable[[Event], None],
+) -> None:
+    """Kill the trials, which were asked to stop, after ``seconds``, unless the run is ``over`` before."""
+    if not over.wait(seconds):
+        tell(RunStopping(f"the {seconds:g} s of grace are over: killing the trials", True))
+        request("kill")
 
 
 @contextmanager

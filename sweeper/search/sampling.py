@@ -46,6 +46,7 @@ from sweeper.search.spec import SamplerSpec, leaves_attributes, make_sampler, qu
 from sweeper.spec.repeating import Repeating
 from sweeper.spec.searching import Direction
 from sweeper.spec.space import CategoricalChoice, Distribution, IntRange
+from sweeper.support.error_texts import shown_error
 
 
 class _WindowStudy(optuna.Study):
@@ -91,7 +92,7 @@ def _blamed_on_sampler(when: str) -> Iterator[None]:
         raise
     except Exception as error:
         msg = (
-            f"the sampler raised {type(error).__name__}: {error}, when {when}; check the "
+            f"the sampler raised {shown_error(error)}, when {when}; check the "
             "arguments with which it was made"
         )
         raise ParameterError(msg) from error

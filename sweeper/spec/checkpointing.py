@@ -21,7 +21,8 @@ from typing import Literal
 
 from sweeper.errors import DefinitionError
 from sweeper.spec.arguments import checked_whole, with_named_arguments
-from sweeper.spec.searching import At, Direction
+from sweeper.spec.searching import At, Direction, direction_of
+from sweeper.support.error_texts import shown_error
 from sweeper.support.paths import Location
 
 _SECONDS_AN_HOUR = 3600.0
@@ -152,7 +153,8 @@ class Keep:
         last: The number of newest checkpoints, at least 1.
         best: The number of best checkpoints by ``monitor``; of equal ones the earlier is better.
         monitor: The metric for ``best``. A checkpoint without it, or with NaN, has no rank.
-        mode: "min" or "max", required with ``best``; with ``improving`` alone "min" by default.
+        mode: "min" or "max", for ``monitor`` and ``improving``. By default that of each metric's name,
+            as of a study's objective; required if the name does not tell.
         every_hours: The first checkpoint in each period of this many hours of training.
         every_epochs: The first checkpoint at each multiple of this many finished epochs.
         when: A predicate over the checkpoint's metrics; not called for one without metrics.
@@ -194,10 +196,16 @@ class Keep:
             if metric is not None and (not isinstance(metric, str) or not metric):
                 msg = f"Keep({name}={metric!r}); expected a metric's name, such as 'val_loss'"
                 raise DefinitionError(msg)
-        if self.best and (self.monitor is None or self.mode is None):
+            if metric is not None and self.mode is None and direction_of(metric) is None:
+                msg = (
+                    f"Keep({name}={metric!r}): its name does not tell whether larger is better; give "
+                    "mode='min' or mode='max'"
+                )
+                raise DefinitionError(msg)
+        if self.best and self.monitor is None:
             msg = (
-                f"Keep(best={self.best}, monitor={self.monitor!r}, mode={self.mode!r}) does not "
-                "say by which metric; give both, such as monitor='val_loss', mode='min'"
+                f"Keep(best={self.best}) does not say by which metric; give one, such as "
+                "monitor='val_loss'"
             )
             raise DefinitionError(msg)
         alone = self.mode is not None and self.improving is None
@@ -264,7 +272,7 @@ class Keep:
         chosen: set[int] = set()
         if self.improving is None:
             return frozenset()
-        sign = -1.0 if self.mode == "max" else 1.0
+        sign = self._sign(self.improving)
         best = math.inf
         for epoch, metrics in enumerate(history, 1):
             value = sign * metrics.get(self.improving, math.nan)
@@ -288,9 +296,14 @@ class Keep:
         if not self.best or self.monitor is None:
             return []
         monitor = self.monitor
-        sign = 1.0 if self.mode == "min" else -1.0
+        sign = self._sign(monitor)
         measured = [c for c in good if not math.isnan(c.metrics.get(monitor, math.nan))]
         return sorted(measured, key=lambda c: sign * c.metrics[monitor])[: self.best]
+
+    def _sign(self, metric: str) -> float:
+        """Return -1 for a metric of which a larger value is better, and otherwise 1."""
+        larger = direction_of(metric) == "maximize" if self.mode is None else self.mode == "max"
+        return -1.0 if larger else 1.0
 
     def _holds(self, metrics: Mapping[str, float], where: str) -> bool:
         """Return whether ``when`` holds for the metrics at ``where``, or is not given."""
@@ -300,8 +313,8 @@ class Keep:
             return bool(self.when(metrics))
         except Exception as error:
             msg = (
-                f"Keep(when={_qualified_name(self.when)}) raised {type(error).__name__}: "
-                f"{error} for the metrics {sorted(metrics)} of {where}; it must return True or "
+                f"Keep(when={_qualified_name(self.when)}) raised "
+                f"{shown_error(error)} for the metrics {sorted(metrics)} of {where}; it must return True or "
                 "False for each"
             )
             raise DefinitionError(msg) from error

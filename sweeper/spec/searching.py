@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import inspect
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, cast, get_args
@@ -29,43 +30,128 @@ SAMPLERS = ("tpe", "random", "grid", "qmc", "cmaes", "gp")
 """The samplers that can be selected by name."""
 
 
-@dataclass(frozen=True, slots=True)
+_LARGER_IS_BETTER = frozenset(
+    {
+        *("accuracy", "acc", "auc", "auroc", "auprc", "precision", "recall", "iou", "jaccard"),
+        *("dice", "fbeta", "r2", "topk", "specificity", "sensitivity", "similarity"),
+        *("correlation", "kappa"),
+    }
+)
+_SMALLER_IS_BETTER = frozenset(
+    {
+        *("loss", "cost", "error", "err", "mse", "mae", "mape", "msle", "rmse", "rmsle"),
+        *("perplexity", "crossentropy", "bce", "divergence", "kld", "hinge", "poisson"),
+        *("logcosh", "nll", "deviance", "brier"),
+    }
+)
+"""Words in names of metrics, such as Keras's, that determine the direction."""
+
+_SAY_NOTHING = frozenset(
+    {
+        *("score", "rate", "mean", "macro", "micro", "weighted", "average", "roc", "pr", "at"),
+        *("coef", "coefficient", "class", "metric", "k"),
+    }
+)
+"""Words that may follow those words and change nothing."""
+
+_NEGATIVE = frozenset({"neg", "negative", "minus", "inverse", "inverted"})
+"""Words that reverse a metric, such as ``neg_mean_squared_error`` of scikit-learn."""
+
+_ONE_WORD = (
+    (r"cross_entropy", "crossentropy"),
+    (r"log_cosh", "logcosh"),
+    (r"io_u", "iou"),
+    (r"f(_?beta|[0-9]+)", "fbeta"),
+    (r"r(2|_?squared?)", "r2"),
+    (r"top_?(k|[0-9]+)", "topk"),
+)
+
+
+def direction_of(metric: str) -> Direction | None:
+    """Return the direction of a metric that its name determines; None if the name does not.
+
+    The last word that has a direction decides, as in English: ``val_accuracy_loss`` is a loss, and
+    ``out_accuracy_1`` an accuracy. A word without a meaning here may stand before it, such as an output's
+    name, and not after it.
+    """
+    name = re.sub(r"([a-z0-9])([A-Z])", r"\1_\2", metric.partition("[")[0]).lower()
+    name = "_".join(re.findall(r"[a-z0-9]+", name))
+    for written, word in _ONE_WORD:
+        name = re.sub(rf"(?<![a-z0-9]){written}(?![a-z0-9])", word, name)
+    words = name.split("_")
+    if not _NEGATIVE.isdisjoint(words):
+        return None
+    for word in reversed(words):
+        known = word if word == "r2" else word.rstrip("0123456789")
+        if known in _LARGER_IS_BETTER:
+            return "maximize"
+        if known in _SMALLER_IS_BETTER:
+            return "minimize"
+        if known and known not in _SAY_NOTHING:
+            return None
+    return None
+
+
+@dataclass(frozen=True, slots=True, init=False)
 class Objective:
     """A metric by which trials are compared, and its direction.
 
     Attributes:
         name: A key of the epoch logs.
-        direction: ``"maximize"`` or ``"minimize"``.
+        direction: ``"maximize"`` or ``"minimize"``; by default what the name determines.
+
+    Raises:
+        DefinitionError: No direction is given, and the name does not determine it.
 
     Examples:
-        >>> sweeper.Objective("val_accuracy", "maximize").direction
+        >>> sweeper.Objective("val_accuracy").direction
         'maximize'
     """
 
     name: str
     direction: Direction
 
+    def __init__(self, name: str, direction: Direction | None = None) -> None:
+        found = direction or direction_of(name)
+        if found is None:
+            msg = (
+                f"objective={name!r}: this name does not tell whether larger is better; if it is "
+                "spelt right, give direction='maximize' or direction='minimize'"
+            )
+            raise DefinitionError(msg)
+        # The class is frozen.
+        object.__setattr__(self, "name", name)
+        object.__setattr__(self, "direction", found)
+
 
 def checked_objectives(objective: Any, direction: Any) -> tuple[Objective, ...]:
-    """Return the objectives in the user's order."""
+    """Return the objectives in the user's order; a direction of None is that of the metric's name."""
     several = isinstance(objective, list | tuple)
     names = list(objective) if several else [objective]
-    ways = list(direction) if isinstance(direction, list | tuple) else [direction]
+    ways = given_directions(objective, direction)
+    listed = isinstance(direction, list | tuple)
     msg = None
-    if several != isinstance(direction, list | tuple) or len(names) != len(ways) or not names:
+    if (direction is not None and several != listed) or len(names) != len(ways) or not names:
         msg = (
             f"objective={objective!r} and direction={direction!r}; give one name and one "
             "direction, or two lists of equal length"
         )
     elif not all(isinstance(name, str) and name for name in names):
         msg = f"objective={objective!r}; give the name of a metric, such as 'val_accuracy'"
-    elif any(way not in ("minimize", "maximize") for way in ways):
+    elif any(way not in (None, "minimize", "maximize") for way in ways):
         msg = f"direction={direction!r}; it is 'minimize' or 'maximize'"
     elif len(set(names)) != len(names):
         msg = f"objective={objective!r} names a metric twice; leave one out"
     if msg is not None:
         raise DefinitionError(msg)
     return tuple(Objective(name, way) for name, way in zip(names, ways, strict=True))
+
+
+def given_directions(objective: Any, direction: Any) -> list[Any]:
+    """Return the given direction of each objective; None for one that its name determines."""
+    if direction is None and isinstance(objective, list | tuple):
+        return [None] * len(objective)
+    return list(direction) if isinstance(direction, list | tuple) else [direction]
 
 
 def checked_at(at: Any, objectives: Sequence[Objective]) -> At:

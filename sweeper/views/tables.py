@@ -17,6 +17,7 @@ from rich.text import Text
 
 from sweeper.records.code import CodeGroup
 from sweeper.records.configurations import ConfigurationRecord, leader_sentence, mean_text
+from sweeper.records.events import StudyOpened
 from sweeper.records.exactness import Exactness
 from sweeper.records.printing import trials_named
 from sweeper.records.results import StudyStatus, TrialStatus, parameter_headers, ranked
@@ -228,6 +229,17 @@ def status_objectives(status: StudyStatus) -> tuple[Objective, ...]:
 def objectives_text(status: StudyStatus) -> str:
     """Format the objectives: ``maximize val_accuracy``."""
     return ", ".join(f"{each.direction} {each.name}" for each in status_objectives(status))
+
+
+def named_directions_text(opened: StudyOpened) -> str:
+    """Format the objectives whose direction nobody gave: ``maximize val_accuracy, by its name``."""
+    named = [
+        f"{each.direction} {each.name}"
+        for each in status_objectives(opened.status)
+        if each.name in opened.directed_by_name
+    ]
+    how = "by its name" if len(named) == 1 else "by their names"
+    return f"{', '.join(named)}, {how}" if named else ""
 
 
 def codes_lines(status: StudyStatus) -> list[Text]:

@@ -52,7 +52,8 @@ def low_loss(metrics):
         lambda: parse_every({"minutes": 3}),
         lambda: Keep(last=0),
         lambda: Keep(best=1),
-        lambda: Keep(best=1, monitor="loss"),
+        lambda: Keep(best=1, monitor="gap"),
+        lambda: Keep(improving="gap"),
         lambda: Keep(best=1, monitor="loss", mode="auto"),
         lambda: Keep(monitor="loss", mode="min"),
         lambda: Keep(every_hours=0),
@@ -216,6 +217,7 @@ def test_what_improves_may_be_the_larger_and_a_nan_improves_nothing():
     history = [{"accuracy": value} for value in values]
     assert keep.improvements(history) == {1, 4, 6}
     assert keep.improvements([{"other": 1.0}]) == frozenset()
-    assert Keep(improving="accuracy").improvements(history) == {1, 3}
+    assert Keep(improving="accuracy").improvements(history) == {1, 4, 6}, "by its name"
+    assert Keep(improving="accuracy", mode="min").improvements(history) == {1, 3}
     with pytest.raises(DefinitionError, match=r"raised KeyError: 'val_loss' .* of epoch 1"):
         Keep(improving="loss", when=overfits).improvements([{"loss": 1.0}])

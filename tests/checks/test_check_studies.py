@@ -132,6 +132,37 @@ def test_a_shared_layer_is_an_error_on_independence(checked):
     assert "module attribute shared.HEAD" in finding["message"]
 
 
+CHANGED_BY_A_RESUME = StudyText(
+    model=PLAIN,
+    head="""
+    class Idle(keras.callbacks.Callback):
+        pass
+
+    def first(trial):
+        mark = trial.directory / "begun"
+        begun = mark.exists()
+        mark.touch()
+        return not begun
+    """,
+    data=UNVALIDATED,
+    callbacks="*[Idle()] * first(trial)",
+    arguments=LOSS,
+)
+
+
+def test_a_resume_that_ends_in_an_error_is_reported_with_the_error(checked):
+    [finding] = [
+        each for each in checked(CHANGED_BY_A_RESUME, 4)["findings"] if each["check"] == "resume"
+    ]
+    assert (
+        "which the same trial without a kill reached: its process ended with RestoreError: "
+        in (finding["message"])
+    )
+    assert (
+        "is of a training with callback Idle, and this one has no callbacks" in finding["message"]
+    )
+
+
 LOCKED = """
 import threading
 

@@ -62,7 +62,7 @@ FILES = {
     "name.py": NETWORK.replace('"line"', '"../line"'),
     "keep.py": NETWORK.replace("trials=1", "trials=1, keep=3"),
     "uncompiled.py": NETWORK.replace('    model.compile("sgd", "mse")\n', ""),
-    "metric.py": NETWORK.replace('objective="loss"', 'objective="val_acuracy"'),
+    "metric.py": NETWORK.replace('objective="loss"', 'objective="val_acc"'),
     "rungs.py": BUDGETED.replace("BUDGET", "Halving(min_epochs=0)"),
     "factor.py": BUDGETED.replace("BUDGET", "Hyperband(factor=1)"),
     "brackets.py": BUDGETED.replace("BUDGET", "Halving(brackets=5)"),

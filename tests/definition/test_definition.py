@@ -62,7 +62,10 @@ def defined(**changes):
         ({"pruner": object()}, "is not a pruner; give an object"),
         ({"pruner": MedianPruner}, r"is not a pruner; give an object, such as MedianPruner\(\)"),
         ({"pruner": MedianPruner(), **TWO}, "'loss', 'accuracy': Optuna prunes by one value"),
-        ({"objective": ["a", "b"]}, "one name and one direction, or two lists of equal length"),
+        (
+            {"objective": ["a", "b"], "direction": "minimize"},
+            "one name and one direction, or two lists of equal length",
+        ),
         ({"objective": ["a", "b"], "direction": ["minimize"]}, "two lists of equal length"),
         ({"objective": "a", "direction": ["minimize"]}, "two lists of equal length"),
         ({"objective": [], "direction": []}, "two lists of equal length"),

@@ -22,6 +22,7 @@ from sweeper.errors import (
     SweeperError,
 )
 from sweeper.run.trial.link import failure_of
+from sweeper.support.error_texts import shown_error
 
 BLOCKED = """
 import os, signal, sys
@@ -203,6 +204,12 @@ def test_the_line_that_is_shown_has_the_reason(act, reason):
         act()
     name = type(caught.value).__name__
     assert line_of(caught.value).startswith(f"{name}: {reason}")
+
+
+@pytest.mark.parametrize("error", [AssertionError(), KeyError(), StopIteration()])
+def test_an_exception_without_a_text_is_shown_by_its_name_without_a_colon(error):
+    assert line_of(raised(error)) == shown_error(error) == type(error).__name__
+    assert shown_error(type(error)("why")).startswith(f"{type(error).__name__}: ")
 
 
 def test_an_exception_that_cannot_say_what_it_is_ends_its_trial_with_its_name():

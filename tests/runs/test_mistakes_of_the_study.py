@@ -13,13 +13,13 @@ WELL = replace(
 )
 
 # What a graph reports is known before its first step.
-MISSPELT = {"arguments": WELL.arguments.replace('"val_loss"', '"val_los"'), "eager": False}
+ABSENT = {"arguments": WELL.arguments.replace('"val_loss"', '"val_mae"'), "eager": False}
 
 
 @pytest.mark.parametrize(
     ("changes", "text"),
     [
-        (MISSPELT, "the model does not report the objective 'val_los'"),
+        (ABSENT, "the model does not report the objective 'val_mae'"),
         ({"rate": "nothing_of_that_name"}, "NameError: name"),
         ({"rate": 'trial.suggest_float("rate", 1.0, 0.1)'}, "low=1.0 is above high=0.1"),
     ],

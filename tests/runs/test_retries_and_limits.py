@@ -17,7 +17,10 @@ from scripted_trials import (
 )
 
 from sweeper import Retries
-from sweeper.errors import DefinitionError, TrialError
+from sweeper.db.database import Database
+from sweeper.db.repository import Repository
+from sweeper.errors import DatabaseUnavailableError, DefinitionError, TrialError
+from sweeper.run.serving import study_limit
 
 
 @pytest.mark.parametrize(
@@ -154,6 +157,99 @@ def test_a_retried_trial_has_all_its_tries_again_and_its_window_is_not_redrawn(t
         sweep.serve()
         assert sweep.outcomes(0) == ["crashed"] * 3 + ["complete"]
         assert sweep.outcomes(1) == ["complete"]
+
+
+def hang_in_the_model_factory(trial):
+    trial.suggest()
+    trial.killed.wait(30)
+    return 0
+
+
+@pytest.mark.parametrize("hanging", [hang, hang_in_the_model_factory])
+def test_the_studys_time_limit_kills_what_does_not_stop_in_the_grace_and_starts_no_other(
+    tmp_path, hanging
+):
+    scripts = {0: hanging, 1: train_until_stopped}
+    with scripted_sweep(tmp_path, scripts, trials=5) as sweep:
+        with study_limit(sweep.context, 0.5, 0.5):
+            began = time.monotonic()
+            sweep.serve(2)
+        assert 1.0 <= time.monotonic() - began < 15
+        assert sweep.states == ["interrupted", "interrupted"]
+        assert [sweep.attempt_error(number) for number in (0, 1)] == ["killed on request", ""]
+        over, killing = sweep.notices
+        assert "the study's time limit of 0.5 s is over" in over
+        assert "killed after 0.5 s of grace" in over
+        assert killing == "the 0.5 s of grace are over: killing the trials"
+    with scripted_sweep(tmp_path, {}, trials=5) as sweep:
+        sweep.serve(2)
+        assert sweep.states == ["complete"] * 5
+
+
+def test_control_a_run_that_ends_before_its_limit_or_within_the_grace_kills_nothing(tmp_path):
+    with scripted_sweep(tmp_path, {0: train_until_stopped}, trials=5) as sweep:
+        with study_limit(sweep.context, 0.3, 30.0):
+            sweep.serve()
+        assert sweep.states == ["interrupted"]
+        assert not sweep.context.killing.is_set()
+    with scripted_sweep(tmp_path, {}, trials=5) as sweep:
+        with study_limit(sweep.context, 60.0, 0.0):
+            sweep.serve()
+        assert sweep.states == ["complete"] * 5
+        assert not sweep.context.stopping.is_set()
+
+
+def test_the_time_limit_ends_a_run_whose_database_is_away_and_whose_trial_hangs(
+    tmp_path, monkeypatch
+):
+    away = threading.Event()
+
+    def when_there(call):
+        def calls(database, *arguments, **named):
+            if away.is_set():
+                error = DatabaseUnavailableError("no answer")
+                error.passing = True
+                raise error
+            return call(database, *arguments, **named)
+
+        return calls
+
+    def hangs(trial):
+        away.set()
+        return hang(trial)
+
+    for name in ("read", "write"):
+        monkeypatch.setattr(Database, name, when_there(getattr(Database, name)))
+    with scripted_sweep(tmp_path, {None: hangs}, trials=2) as sweep:
+        with study_limit(sweep.context, 0.5, 0.5):
+            began = time.monotonic()
+            sweep.serve()
+        assert time.monotonic() - began < 25
+        assert len(sweep.launcher.launched) == 1
+        assert "counts as running until" in str(sweep.error)
+        away.clear()
+
+
+def test_a_trial_that_is_claimed_while_the_run_is_asked_to_stop_does_not_start(
+    tmp_path, monkeypatch
+):
+    claim = Repository.claim
+
+    with scripted_sweep(tmp_path, {}, trials=2) as sweep:
+
+        def claims(*arguments, **named):
+            claimed = claim(*arguments, **named)
+            sweep.context.request_stop("drain")
+            return claimed
+
+        monkeypatch.setattr(Repository, "claim", claims)
+        sweep.serve()
+        assert sweep.states == ["interrupted"]
+        assert not sweep.launcher.launched
+    monkeypatch.undo()
+    with scripted_sweep(tmp_path, {}, trials=2) as sweep:
+        sweep.serve()
+        assert sweep.states == ["complete"] * 2
 
 
 @pytest.mark.parametrize(

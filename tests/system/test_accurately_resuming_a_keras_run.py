@@ -66,6 +66,7 @@ study = Study(
     data=sequence_vae.load_data,
     callbacks=callbacks,
     objective="val_bound",
+    direction="minimize",
     epochs=2,
     trials=1,
     threads=1,

@@ -35,7 +35,9 @@ def test_a_loss_that_is_not_the_value_fails_nothing(tmp_path):
         STUDY,
         name="beside",
         metrics='keras.metrics.MeanMetricWrapper(lambda y, p: keras.ops.zeros_like(p), name="nothing")',
-        arguments=STUDY.arguments.replace('objective="loss"', 'objective="nothing"'),
+        arguments=STUDY.arguments.replace(
+            'objective="loss"', 'objective="nothing", direction="minimize"'
+        ),
     )
     trials = sweep_inline(study, tmp_path).trials
     assert [(trial.state, trial.error) for trial in trials] == [("complete", None)] * 3

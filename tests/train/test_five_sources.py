@@ -105,7 +105,7 @@ def test_002_a_restore_is_complete_or_an_error_never_silent(tmp_path):
     whole = fitted(late_net, toy_data)
     resumed = fitted_in_parts([7], tmp_path, late_net, toy_data)
     assert equal(weights(resumed.model), weights(whole.model))
-    with pytest.raises(RestoreError, match="does not fit this trial's model") as raised:
+    with pytest.raises(RestoreError, match="does not fit this training") as raised:
         fitted(lambda: late_net(use_bias=False), toy_data, epochs=3, checkpoints=tmp_path)
     assert "nothing was restored" in str(raised.value)
 

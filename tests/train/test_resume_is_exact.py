@@ -57,6 +57,20 @@ def test_an_optimizer_that_is_exchanged_is_refused(tmp_path):
         )
 
 
+class Idle(keras.callbacks.Callback):
+    """Has no state."""
+
+
+def test_a_fit_without_a_callback_of_its_checkpoint_is_refused_in_words_of_fit(tmp_path):
+    sweeper.fit(one_layer(), unvalidated(), epochs=1, checkpoints=tmp_path, callbacks=[Idle()])
+    with pytest.raises(RestoreError) as raised:
+        sweeper.fit(one_layer(), unvalidated(), epochs=2, checkpoints=tmp_path)
+    said = str(raised.value)
+    assert "is of a training with callback Idle, and this one has no callbacks\n" in said
+    assert said.endswith("or give the changed training another directory (checkpoints=…)")
+    assert "study" not in said
+
+
 class StopsAt(keras.callbacks.Callback):
     """Ends the training inside an epoch."""
 

@@ -144,7 +144,7 @@ def test_what_is_tracked_comes_back_by_name(tmp_path):
     del renamed["step"]
     with pytest.raises(RestoreError) as raised:
         train(light(renamed), Watcher(), load_newest([tmp_path], pytest.fail))
-    was, now = str(raised.value).split(", and the study makes ")
+    was, now = str(raised.value).split(", and this one has ")
     assert "tracked object 'step'" in was
     assert "tracked object 'other'" in now
 

@@ -217,6 +217,76 @@ def test_an_objective_that_is_no_number_is_refused_as_soon_as_that_is_known(
     assert len(watcher.epochs) == trained
 
 
+class Reports(keras.callbacks.Callback):
+    """Puts a value into the logs of the epochs that it is told."""
+
+    def __init__(self, name, value, epochs=range(9)):
+        super().__init__()
+        self.name = name
+        self.value = value
+        self.epochs = epochs
+
+    def on_epoch_end(self, epoch, logs=None):
+        logs["note"] = "no number"
+        if epoch in self.epochs:
+            logs[self.name] = self.value() if callable(self.value) else self.value
+
+
+@pytest.mark.parametrize("model", [classifier, pytest.param(eager, marks=pytest.mark.whole)])
+@pytest.mark.parametrize(
+    ("objective", "value", "epochs"),
+    [
+        ("val_roc_auc", 0.5, [0, 1]),
+        ("auc", lambda: tf.constant(0.5), [0]),
+        ("auc[1]", np.array([0.0, 0.5]), [0, 1]),
+        ("val_f1_score", 0.5, [0, 1]),
+    ],
+)
+def test_a_callback_may_report_the_objective_as_a_number_a_tensor_or_an_array(
+    model, objective, value, epochs
+):
+    callbacks = [Reports(objective.partition("[")[0], value, epochs)]
+    watcher = Watcher()
+    train(
+        plan(model=model, data=data, callbacks=lambda: callbacks, objective=objective, epochs=2),
+        watcher,
+    )
+    assert [epoch for epoch, metrics in watcher.epochs if objective in metrics] == epochs
+    assert watcher.epochs[0][1][objective] == 0.5
+
+
+@pytest.mark.parametrize("epochs", [(), [1]])
+def test_an_objective_that_nobody_reports_is_refused_after_the_first_epoch_which_names_what_is(
+    epochs,
+):
+    watcher = Watcher()
+    planned = plan(
+        model=classifier,
+        data=data,
+        callbacks=lambda: [Reports("auc", 1.0), Reports("roc_auc", 1.0, epochs)],
+        objective="roc_auc",
+    )
+    with pytest.raises(ObjectiveError, match="neither the model nor a callback") as raised:
+        train(planned, watcher)
+    assert "they reported 'accuracy', 'auc', " in str(raised.value)
+    assert "'f1_score[0]' to 'f1_score[3]'" in str(raised.value)
+    assert "'note'" not in str(raised.value)
+    assert not watcher.epochs
+
+
+def test_callbacks_of_keras_alone_leave_the_refusal_before_training():
+    watcher = Watcher()
+    planned = plan(
+        model=classifier,
+        data=data,
+        callbacks=lambda: [keras.callbacks.EarlyStopping("val_loss"), Recorder(["on_train_end"])],
+        objective="roc_auc",
+    )
+    with pytest.raises(ObjectiveError, match="the model does not report the objective 'roc_auc'"):
+        train(planned, watcher)
+    assert watcher.last is None
+
+
 def test_only_a_component_that_decides_has_to_be_finite():
     def odd():
         return giving("odd", [1.0, math.inf])

@@ -41,6 +41,7 @@ from sweeper.run.prepared_study import PreparedStudy
 from sweeper.run.serving import opened, say_unfinished
 from sweeper.run.signals import stop_signals
 from sweeper.run.worker.database_health import DatabaseHealth
+from sweeper.support.error_texts import shown_error
 from sweeper.support.paths import absolute_location
 
 _LOOK = 0.5
@@ -195,10 +196,7 @@ class _Drive:
             return status
         error = None if placement is None else placement.exception()
         if error is not None:
-            msg = (
-                f"engine {self._request.engine!r} could not run its workers: "
-                f"{type(error).__name__}: {error}"
-            )
+            msg = f"engine {self._request.engine!r} could not run its workers: {shown_error(error)}"
             raise ExecutionError(msg) from error
         ends = [] if placement is None else placement.result()
         broken = [end for end in ends if end.code not in (0, _INTERRUPTED)]

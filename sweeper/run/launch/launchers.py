@@ -53,6 +53,7 @@ class Loaded:
 
     Attributes:
         threads_given: Whether the definition itself sets the number of threads.
+        directed_by_name: The objectives whose direction is that of their name.
         cannot_fork: The reason for which trials must be spawned; empty if they can be forked.
         imported_by_trials: The reason for which each forked trial imports the study in its own
             process; empty if trials are forked from a process that has imported it.
@@ -64,6 +65,7 @@ class Loaded:
     cannot_fork: str
     code: CodeFingerprint | None = None
     imported_by_trials: str = ""
+    directed_by_name: tuple[str, ...] = ()
 
 
 class WarmServer:
@@ -112,6 +114,7 @@ class WarmServer:
             reply["cannot_fork"],
             CodeFingerprint.from_json(self.source.defined_code or reply["code"]),
             reply["imported_by_trials"],
+            tuple(reply["directed_by_name"]),
         )
 
     def launch(self, assignment: Assignment) -> TrialProcess:

@@ -178,6 +178,7 @@ class _Server:
             settings=settings,
             code=code,
             threads_given=definition.threads is not None,
+            directed_by_name=definition.directed_by_name,
             cannot_fork=cannot_fork,
             imported_by_trials="" if cannot_fork else unfit,
         )

@@ -237,6 +237,8 @@ class Assignment:
             last, of this one.
         known: Announced checkpoints that a listing of these may not show.
         end: Directory of the model as it is after training; None not to keep it.
+        enqueued: Names of the values that ``enqueue`` gives to the trial, and whether another trial has
+            suggested them.
         pause_after: The rung at which this attempt pauses; None to train to the end.
         devices: ``CUDA_VISIBLE_DEVICES`` for this trial; None to leave it unchanged.
         memory_limit: Megabytes of each GPU that the trial may use; None for no limit.
@@ -254,6 +256,7 @@ class Assignment:
     checkpoints: tuple[str, ...]
     known: tuple[str, ...] = ()
     end: str | None = None
+    enqueued: Mapping[str, bool] = field(default_factory=dict)
     pause_after: int | None = None
     devices: str | None = None
     memory_limit: int | None = None

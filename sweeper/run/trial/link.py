@@ -36,6 +36,7 @@ from sweeper.run.protocol.messages import (
     Stop,
     Suggest,
 )
+from sweeper.support.error_texts import error_text, shown_error
 from sweeper.support.installation import missing_package
 
 EXIT_WORKER_GONE = 75
@@ -185,7 +186,7 @@ def _disk_error(error: BaseException) -> str | None:
 
 
 def _text_of(error: BaseException) -> str:
-    return printable(f"{type(error).__name__}: {error_text(error)}")
+    return printable(shown_error(error))
 
 
 def worker_is_gone() -> NoReturn:
@@ -202,14 +203,6 @@ def _users_part(trace: TracebackType | None) -> TracebackType | None:
     return part or trace
 
 
-def error_text(error: BaseException) -> str:
-    """Return ``str(error)``, or a text that names the error that ``str`` raises."""
-    try:
-        return str(error)
-    except BaseException as other:  # it may raise whatever it likes, SystemExit too
-        return f"<its __str__ raised {type(other).__name__}>"
-
-
 def error_line(error: BaseException, *, where: bool) -> str:
     """Return one line: the error's type, its reason, and the user's line that raised it.
 
@@ -219,7 +212,7 @@ def error_line(error: BaseException, *, where: bool) -> str:
     location = _location(error.__traceback__) if where else None
     missing = missing_package(error)
     advice = "" if missing is None else f"; {missing}"
-    line = printable(f"{kind}: {reason}", _LONGEST_LINE) + advice
+    line = printable(f"{kind}: {reason}" if reason else kind, _LONGEST_LINE) + advice
     return line if location is None else f"{line} ({printable(location)})"
 
 

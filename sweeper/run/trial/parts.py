@@ -8,6 +8,7 @@ affect the next.
 
 from __future__ import annotations
 
+import difflib
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -22,9 +23,10 @@ import xxhash
 
 from sweeper.definition.definition import StudyDefinition
 from sweeper.definition.trial import Trial
-from sweeper.errors import CheckpointError, FactoryError
+from sweeper.errors import CheckpointError, FactoryError, ParameterError
 from sweeper.guard.factories import build, build_step
 from sweeper.guard.guard import Guard, Process, name_of
+from sweeper.inspection.code import strings_in
 from sweeper.inspection.sorts import class_name
 from sweeper.replay.reports import Lengths
 from sweeper.run.protocol.channel import Link
@@ -139,6 +141,33 @@ def make_trial(assignment: Assignment, seeds: TrialSeeds, link: Link) -> Trial:
         ask=link.suggest,
         repeat=assignment.settings.repeating.repeat_of(assignment.number),
     )
+
+
+def check_enqueued(assignment: Assignment, trial: Trial, definition: StudyDefinition) -> None:
+    """Refuse an enqueued name that no trial suggests, if another value was drawn in its place.
+
+    A name in the code of the factories, or of another trial, belongs to another branch.
+
+    Raises:
+        ParameterError: The name is probably misspelt.
+    """
+    given, suggested = assignment.enqueued, trial.params
+    drawn = [name for name in suggested if name not in given]
+    unused = [n for n, elsewhere in given.items() if n not in suggested and not elsewhere]
+    if not drawn or not unused:
+        return
+    in_code = strings_in(definition.makers())
+    for name in unused:
+        # Of f"units_{n}" the code has only "units_".
+        if in_code.isdisjoint((name, name.rstrip("0123456789"))):
+            near = difflib.get_close_matches(name, drawn, n=1)
+            meant = f": did you mean {near[0]!r}?" if near else "."
+            number = assignment.settings.repeating.index_of(assignment.number)
+            msg = (
+                f"enqueue[{number}] gives {name!r}, which no factory suggests{meant} The trial drew "
+                f"{', '.join(map(repr, drawn))} instead; correct the name, or remove it"
+            )
+            raise ParameterError(msg)
 
 
 @contextmanager

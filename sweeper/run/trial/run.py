@@ -57,7 +57,14 @@ from sweeper.run.protocol.messages import (
     Surroundings,
     Warned,
 )
-from sweeper.run.trial.parts import make_plan, make_trial, seeds_of, shortened, validation_rows
+from sweeper.run.trial.parts import (
+    check_enqueued,
+    make_plan,
+    make_trial,
+    seeds_of,
+    shortened,
+    validation_rows,
+)
 from sweeper.spec.checkpointing import (
     BestSoFar,
     CheckpointEvery,
@@ -149,6 +156,7 @@ def run_trial(
         tell=lambda stage: link.send(Preparing(stage)),
         process=process,
     )
+    check_enqueued(assignment, trial, definition)
     plan = replace(plan, judge=_judge(settings, link))
     if order is not None:
         plan = _as_replayed(definition, plan, order, assignment.files, link)
@@ -384,9 +392,10 @@ def _final_values(
     metrics = loop.measure() if epoch is None else loop.epochs[epoch].metrics
     if any(name not in metrics for name in names):
         warn(
-            f"callbacks or the optimizer changed the weights after the last epoch, and only metrics "
-            f"of the validation can be measured again; the value is {names[0]!r} at the last epoch, "
-            "and not that of the weights that load_model() returns. Choose a val_… objective"
+            "callbacks or the optimizer changed the weights after the last epoch, and only the "
+            f"model's metrics of the validation can be measured again; the value is {names[0]!r} at "
+            "the last epoch, and not that of the weights that load_model() returns. Choose a val_… "
+            "objective that the model reports"
         )
         return last, None
     found = tuple(metrics[name] for name in names)

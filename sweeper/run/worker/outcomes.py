@@ -172,6 +172,8 @@ def _end_of_mistake(claim: Claim, failed: Failed, *, trained: bool) -> AttemptEn
         "failed" if trained else "interrupted",
         error=_with_traceback(failed, failed.error),
         fault="error" if trained else None,
+        # What it suggests, or is given by enqueue=, may be what is changed.
+        draws_again=not trained,
         stops=IndependenceError(msg) if independence else DefinitionError(msg),
     )
 

@@ -81,6 +81,7 @@ from sweeper.run.worker.tensorboard_files import TrialSummaries
 from sweeper.search.sampling import SearchSession, of_configurations, open_search
 from sweeper.search.spaces import Observation
 from sweeper.spec.space import CategoricalChoice
+from sweeper.support.error_texts import shown_error
 from sweeper.train.fingerprint import differences
 from sweeper.train.randomness.seeds import TrialSeeds
 
@@ -237,6 +238,10 @@ class AttemptSupervisor(TrialSupervisor):
 
     def _run(self) -> None:
         context, claim = self._context, self._claim
+        if context.stopping.is_set():
+            # The request came while the trial was claimed.
+            self._close(AttemptEnd("interrupted", error="stopped before it began"))
+            return
         kills_before = out_of_memory_kills()
         runner = context.runner
         try:
@@ -261,7 +266,7 @@ class AttemptSupervisor(TrialSupervisor):
             return
         except BaseException as error:
             # An open attempt would count as running until this process ends.
-            self._close(AttemptEnd("interrupted", error=f"{type(error).__name__}: {error}"))
+            self._close(AttemptEnd("interrupted", error=shown_error(error)))
             raise
         self._conclude(
             Death(
@@ -411,11 +416,22 @@ class AttemptSupervisor(TrialSupervisor):
                 anew_after=claim.anew_after,
             ),
             known=self._known_checkpoints(),
+            enqueued=self._enqueued(),
             pause_after=claim.pause_after,
             devices=self._device.visible,
             memory_limit=self._device.memory,
             origin=origin_of(claim, settings.seed),
         )
+
+    def _enqueued(self) -> dict[str, bool]:
+        """Return the names of the trial's enqueued values, and whether another trial has suggested them."""
+        given = self._recorder.search.given
+        if not given:
+            return {}
+        repository, study = self._study.impatient, self._claim.study
+        trials = self._context.ask(lambda: repository.status(study)).trials
+        suggested = {n for each in trials if each.number != self._claim.number for n in each.params}
+        return {name: name in suggested for name in given}
 
     def _known_checkpoints(self) -> tuple[str, ...]:
         """Return the present paths of the trial's stored checkpoints; none if it starts or restarts."""
@@ -464,15 +480,19 @@ class TrialSearch:
         except ParameterError as error:
             return Answered(None, error=str(error))
 
+    @property
+    def given(self) -> Mapping[str, CategoricalChoice]:
+        """Return the values that ``enqueue`` gives to the trial."""
+        number, enqueue = self._configuration, self.study.search.enqueue
+        return enqueue[number] if number < len(enqueue) else {}
+
     def not_asked_for(self) -> str | None:
         """Return a warning about enqueued values that the built trial has not requested, or None."""
-        number, enqueue = self._configuration, self.study.search.enqueue
-        given = enqueue[number] if number < len(enqueue) else {}
-        unused = [repr(name) for name in given if name not in self.params]
+        unused = [repr(name) for name in self.given if name not in self.params]
         if not unused:
             return None
         return (
-            f"enqueue[{number}] gives {', '.join(unused)}, which trial {self.claim.number} did not suggest; "
+            f"enqueue[{self._configuration}] gives {', '.join(unused)}, which trial {self.claim.number} did not suggest; "
             f"it suggested {', '.join(map(repr, self.params)) or 'nothing'}"
         )
 
@@ -500,7 +520,7 @@ class TrialSearch:
         except Exception as error:
             epoch, value = question.values[-1]
             msg = (
-                f"the pruner raised {type(error).__name__}: {error}, when it was asked about "
+                f"the pruner raised {shown_error(error)}, when it was asked about "
                 f"epoch {epoch + 1} with the objective {value}; check the arguments with which it "
                 "was made"
             )
@@ -568,7 +588,7 @@ class AttemptRecorder:
         study = self.context.study
         self._settings, self._repository = study.settings, study.impatient
         self._tell = self.context.tell
-        self._search = TrialSearch(study, self.claim, self.queue, self.waiting)
+        self.search = TrialSearch(study, self.claim, self.queue, self.waiting)
         self._process: tuple[int, Isolation] = (study.worker.pid, "inline")
 
     def record_process(self, pid: int, isolation: Isolation) -> None:
@@ -581,10 +601,10 @@ class AttemptRecorder:
         self.queue.check()
         self.report_findings()
         if isinstance(message, Suggest | Judge):
-            return self._search.answer(message)
+            return self.search.answer(message)
         self._note(message)
         claim, epochs = self.claim, self.claim.epochs or self._settings.epochs
-        event = progress_of(message, claim.number, self._search.params, epochs)
+        event = progress_of(message, claim.number, self.search.params, epochs)
         if event is not None:
             self._tell(event)
         if isinstance(message, Warned):
@@ -700,7 +720,7 @@ class AttemptRecorder:
         self.kept = message.start_step or None
         self.trained_seconds = message.trained_seconds
         self._record_start(message.start_step)
-        unused = self._search.not_asked_for()
+        unused = self.search.not_asked_for()
         if unused is not None:
             self._tell(Notice(unused))
 

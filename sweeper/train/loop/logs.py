@@ -8,7 +8,7 @@ as in ``fit``. Stored, displayed and compared are its components, each with its 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -47,6 +47,8 @@ def to_python(logs: Mapping[str, Any]) -> dict[str, Any]:
 
 def named_numbers(name: str, value: Any) -> Iterator[tuple[str, float]]:
     """Yield the components of a metric with their names; none if it is neither a number nor an array."""
+    if keras.ops.is_tensor(value):
+        value = keras.ops.convert_to_numpy(value)
     if isinstance(value, int | float):
         yield name, float(value)
     elif isinstance(value, np.ndarray | np.generic) and value.dtype.kind in _NUMBERS:
@@ -68,10 +70,13 @@ def log_shapes(outputs: Mapping[str, Any]) -> dict[str, tuple[int | None, ...]]:
     return found
 
 
-def check_objective(objective: str, reported: Shapes, hint: str = "") -> None:
+def check_objective(
+    objective: str, reported: Shapes, hint: str = "", *, by_callbacks: bool = False
+) -> None:
     """Refuse an objective that is missing in the logs of an epoch, of these shapes, or is an array.
 
-    The error lists the possible names, after ``hint``, a possible reason.
+    The error lists the possible names, after ``hint``, a possible reason. With ``by_callbacks``, callbacks
+    were called that may have added metrics.
     """
     if reported.get(objective) == () or objective.removeprefix("val_") == "learning_rate":
         return
@@ -96,6 +101,12 @@ def check_objective(objective: str, reported: Shapes, hint: str = "") -> None:
         f"the model does not report the objective {objective!r}{hint}; it reports {listed}: name one "
         "of these"
     )
+    if by_callbacks:
+        msg = (
+            f"neither the model nor a callback reported the objective {objective!r}{hint} after the "
+            f"first epoch; they reported {listed}: name one of these, or let a callback put it into "
+            "the logs of on_epoch_end from the first epoch on"
+        )
     raise ObjectiveError(msg)
 
 
@@ -158,6 +169,7 @@ class Reported:
         self._notice = notice
         self._nonfinite = nonfinite
         self._too_large: set[str] = set()
+        self._by_callbacks = False
 
     def numbers(self, metric: str, value: Any) -> Iterable[tuple[str, float]]:
         """Return the numbers of a metric to store: all components; of a large array only objectives."""
@@ -173,12 +185,16 @@ class Reported:
             )
         return ((name, number) for name, number in numbers if name in self._objectives)
 
-    def check_before(self, train: Shapes | None, test: Shapes | None, *, validates: bool) -> None:
+    def check_before(
+        self, train: Shapes | None, test: Shapes | None, *, validates: bool, by_callbacks: bool
+    ) -> None:
         """Refuse, before any step runs, an objective that no epoch will report as one number.
 
-        ``train`` and ``test`` are the shapes of the steps' logs, None if only running tells.
+        ``train`` and ``test`` are the shapes of the steps' logs, None if only running tells. With
+        ``by_callbacks``, callbacks may add metrics, and only the first epoch tells.
         """
-        if train is None or (validates and test is None):
+        self._by_callbacks = by_callbacks
+        if train is None or (validates and test is None) or by_callbacks:
             return
         shapes = dict(train)
         shapes |= {f"val_{name}": shape for name, shape in (test or {}).items()}
@@ -188,18 +204,24 @@ class Reported:
             check_objective(objective, shapes, hint)
 
     def check_after(
-        self, logs: Mapping[str, Any], stored: Container[str], *, validated: bool
+        self, logs: Mapping[str, Any], epochs: Sequence[EpochRecord], *, validated: bool
     ) -> None:
-        """Refuse an objective that a finished epoch of an eager model does not report as one number.
+        """Refuse an objective that none of the finished ``epochs`` has reported as one number.
 
-        ``stored`` has the metrics that callbacks added, too. An epoch that is not ``validated`` lacks metrics
-        that a later one may have.
+        ``logs`` are those of the last one, with what callbacks added. An epoch that is not ``validated``
+        lacks metrics that a later one may have.
         """
-        shapes = {name: np.shape(value) for name, value in logs.items()}
+        shapes = {
+            name: np.shape(value)
+            for name, value in logs.items()
+            if next(named_numbers(name, value), None) is not None
+        }
         for objective in self._objectives:
+            if any(objective in epoch.metrics for epoch in epochs):
+                continue
             later = objective.startswith("val_") and not validated
-            if shapes.get(objective) or not (later or objective in stored):
-                check_objective(objective, shapes)
+            if shapes.get(objective) or not later:
+                check_objective(objective, shapes, by_callbacks=self._by_callbacks)
 
     def check_finite(self, epochs: Sequence[EpochRecord]) -> None:
         """Report a loss or an objective that is NaN or infinite in the last of the finished ``epochs``.

@@ -44,6 +44,7 @@ from sweeper.train.sources.runner import Runner
 from sweeper.train.state.callbacks import (
     FinalAverages,
     listens_to_batches,
+    may_report,
     summaries_to,
     without_superfluous,
     writing_by_batch,
@@ -96,12 +97,14 @@ class TrainingLoop:
                     hidden=self._hidden,
                 ),
                 eager=bool(plan.model.run_eagerly),
+                cure=plan.cure,
             )
             self._reported = Reported(plan.objectives, plan.epochs, notice, plan.nonfinite)
             self._reported.check_before(
                 self._train.one.log_shapes,
                 None if self._test is None else self._test.one.log_shapes,
                 validates=self._test is not None,
+                by_callbacks=may_report(plan.callbacks),
             )
         self._block_steps = 1
         self._position = Position()
@@ -258,7 +261,8 @@ class TrainingLoop:
         else:
             self._measured = self._weights_digest()
         epoch_logs = to_python(epoch_logs)
-        record = self._end_epoch(epoch, to_python(epoch_logs))
+        shown = to_python(epoch_logs)
+        record = self._end_epoch(epoch, shown)
         self._position = replace(
             self._position,
             epoch=epoch + 1,
@@ -268,7 +272,7 @@ class TrainingLoop:
         )
         seconds = time.monotonic() - started
         complete = validates or self._test is None
-        self._reported.check_after(epoch_logs, record.metrics, validated=complete)
+        self._reported.check_after(shown, self._record.epochs, validated=complete)
         self._observer.epoch_ended(record, self._position.step, seconds)
         self._reported.check_finite(self._record.epochs)
         self.pruned = self._is_to_end()
@@ -388,7 +392,7 @@ class TrainingLoop:
 def _refuse_uncompiled(model: keras.Model) -> None:
     if not model.compiled:
         msg = (
-            f"the model factory returned {type(model).__name__} {model.name!r}, which is not "
-            "compiled; call model.compile(optimizer=…, loss=…) before returning it"
+            f"the model, {type(model).__name__} {model.name!r}, is not compiled; call "
+            "model.compile(optimizer=…, loss=…) before it is trained"
         )
         raise FactoryError(msg)

@@ -19,7 +19,7 @@ from sweeper.spec.warm_start import WarmStart
 from sweeper.train.data import Data, DataSource
 from sweeper.train.sources.arrays import is_arrays
 from sweeper.train.state.callbacks import has_own_state
-from sweeper.train.state.state import Position
+from sweeper.train.state.state import ANOTHER_STUDY, Position
 from sweeper.train.step import TrainingStep
 from sweeper.train.userstate import Roots
 
@@ -116,6 +116,7 @@ class TrainingPlan:
         pause_after: Number of epochs after which the training pauses, unless it ends; None for no pause.
         nonfinite: Whether a NaN or infinite loss or objective after an epoch ends the training.
         data_asked: Whether the data factory asked for a parameter.
+        cure: How changed code trains from its beginning, in errors.
     """
 
     model: keras.Model
@@ -133,6 +134,7 @@ class TrainingPlan:
     nonfinite: NonFinite = "continue"
     directory: str = ""
     data_asked: bool = False
+    cure: str = ANOTHER_STUDY
 
     @property
     def trainer(self) -> keras.Model | TrainingStep:

@@ -255,7 +255,7 @@ class TfDataSource(DataSource):
                 f"Data({self.name}=…): an interleave(…) without cycle_length read {was} inputs "
                 "at once where the checkpoint was written, one for each processor, and would "
                 f"read {self._processors} here, in another order; resume on a machine with {was} "
-                "processors, or begin a new study with cycle_length=…"
+                "processors, or train from the beginning with cycle_length=…"
             )
             raise RestoreError(msg)
 

@@ -92,7 +92,7 @@ def cut_back(logger: keras.callbacks.CSVLogger, size: int) -> None:
     if now < size:
         msg = (
             f"CSVLogger's file {file} has {now} bytes, and had {size} at the checkpoint: rows are "
-            "missing; restore the file, or retry the trial from its start"
+            "missing; restore the file, or train from the beginning"
         )
         raise RestoreError(msg)
     _truncate(file, size)
@@ -165,6 +165,19 @@ def listens_to_batches(callbacks: Iterable[keras.callbacks.Callback], *, test: b
     return False
 
 
+def may_report(callbacks: Iterable[keras.callbacks.Callback]) -> bool:
+    """Return whether any callback may put a metric into the ``logs`` of an epoch.
+
+    Those of Keras report only the learning rate.
+    """
+    for callback in callbacks:
+        method: Any = callback.on_epoch_end
+        module = getattr(getattr(method, "__func__", method), "__module__", None) or ""
+        if module.partition(".")[0] not in ("keras", "sweeper"):
+            return True
+    return False
+
+
 class CallbackStates(Component):
     """Component of the user's callbacks and ``tracked`` objects; refuses those whose state cannot be restored."""
 
@@ -199,7 +212,8 @@ class CallbackStates(Component):
         was = [entry["name"] for entry in saved]
         now = [name for name, _ in self._objects]
         if was != now:
-            return [f"the checkpoint has {', '.join(was)}, and the study makes {', '.join(now)}"]
+            written, given = (", ".join(names) or "no callbacks" for names in (was, now))
+            return [f"the checkpoint is of a training with {written}, and this one has {given}"]
         found = []
         decoder = Decoder(tensors)
         for (name, obj), entry in zip(self._objects, saved, strict=True):

@@ -259,14 +259,21 @@ def default_components(
     ]
 
 
+ANOTHER_STUDY = "give the changed study another name"
+
+
 class TrainingState:
     """The components of one training, in the order in which they are restored.
 
-    An ``eager`` step creates variables when it first runs, instead of when it is traced.
+    An ``eager`` step creates variables when it first runs, instead of when it is traced. ``cure`` is how
+    changed code trains from its beginning.
     """
 
-    def __init__(self, components: Sequence[Component], *, eager: bool = False) -> None:
+    def __init__(
+        self, components: Sequence[Component], *, eager: bool = False, cure: str = ANOTHER_STUDY
+    ) -> None:
         self.components = tuple(components)
+        self._cure = cure
         self._makes_variables_late = eager
 
     def capture(
@@ -358,7 +365,5 @@ class TrainingState:
         return found
 
     def _check(self, loaded: LoadedCheckpoint) -> None:
-        cure = "give the changed study another name"
-        refuse_misfits(
-            loaded, self._misfits(loaded), "this trial's model (nothing was restored)", cure
-        )
+        what = "this training (nothing was restored)"
+        refuse_misfits(loaded, self._misfits(loaded), what, self._cure)

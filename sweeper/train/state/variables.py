@@ -140,7 +140,7 @@ def refuse_misfits(loaded: LoadedCheckpoint, found: Sequence[str], what: str, cu
         shown = "\n  ".join(found)
         msg = (
             f"checkpoint {loaded.path} does not fit {what}:\n  {shown}\n"
-            "The study's code has changed since the checkpoint was written; undo the change, or "
+            "The code has changed since the checkpoint was written; undo the change, or "
             f"{cure}"
         )
         raise RestoreError(msg)

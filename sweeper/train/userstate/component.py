@@ -314,9 +314,8 @@ def _restoring(path: str) -> Iterator[None]:
         yield
     except (UnplaceableError, AttributeError, KeyError, TypeError, ValueError) as error:
         msg = (
-            f"{path} cannot be restored from the checkpoint: {error}; the study's code "
-            "has changed since it was written: undo the change, or give the changed "
-            "study another name"
+            f"{path} cannot be restored from the checkpoint: {error}; the code has changed since "
+            "it was written: undo the change, or train from the beginning"
         )
         raise RestoreError(msg) from error
 

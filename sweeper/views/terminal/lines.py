@@ -38,6 +38,7 @@ from sweeper.views.formats import (
     time_text,
     value_text,
 )
+from sweeper.views.tables import named_directions_text
 from sweeper.views.terminal.model import RunState
 
 Verbosity = Literal["quiet", "normal", "verbose"]
@@ -101,7 +102,10 @@ class EventLines:
         status = event.status
         self._objective = status.objective
         done = f"{status.finished}/{status.target} done"
-        return f"study {status.study}: {done}, {workers}, storage {shown_url(event.storage)}"
+        named = named_directions_text(event)
+        objectives = f"{named}; " if named else ""
+        storage = f"storage {shown_url(event.storage)}"
+        return f"study {status.study}: {objectives}{done}, {workers}, {storage}"
 
     def _training(self, event: TrainingStarted | EpochFinished | AttemptEnded) -> str:
         if isinstance(event, TrainingStarted):

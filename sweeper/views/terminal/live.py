@@ -138,6 +138,8 @@ class LiveProgress(Progress):
                 return _VERDICTS[event.verdict]
             case Notice():
                 return "yellow"
+            case StudyOpened() if event.directed_by_name:
+                return "dim"
             case TrainingStarted() if event.start_step:
                 return "cyan"
             case TrainingStarted() | EpochFinished() if self._verbose:

@@ -54,6 +54,21 @@ class EMA(keras.callbacks.Callback):
 
 
 @study_callback(
+    "objective-of-a-callback",
+    "a ranking of the validation samples, which the callback puts into the logs as the objective",
+    identical(),
+    data=load_validated,
+    objective="val_roc_auc",
+)
+class RocAuc(keras.callbacks.Callback):
+    def on_epoch_end(self, epoch, logs=None):
+        x, y = load_validated(None).validation
+        ranks = np.argsort(np.argsort(self.model(x).numpy().ravel()))
+        above = np.ravel(y) > np.median(y)
+        logs["val_roc_auc"] = np.float32(ranks[above].mean() - ranks[~above].mean())
+
+
+@study_callback(
     "snapshot-ensemble",
     "a list of cloned models that grows, whose mean goes back into the model",
     refused("members", "made during training", by=2),
