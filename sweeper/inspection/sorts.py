@@ -119,7 +119,7 @@ _RANKED = {id(base): (rank, sort) for rank, (sort, bases) in enumerate(_BY_BASE)
 _OPAQUE = frozenset(
     {
         *("absl", "h5py", "jax", "jaxlib", "ml_dtypes", "numpy", "pandas", "scipy", "sweeper"),
-        *("tensorflow", "torch"),
+        "tensorflow",
         *("_io", "_thread", "ast", "asyncio", "concurrent", "datetime", "decimal", "fractions"),
         *("inspect", "io", "logging", "multiprocessing", "os", "pathlib", "re", "socket", "ssl"),
         *("subprocess", "threading", "typing", "uuid"),

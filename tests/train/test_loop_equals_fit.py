@@ -249,6 +249,23 @@ def test_a_step_of_its_own_is_given_x_alone_as_fit_gives_it(eager, tmp_path):
     assert equal(weights(given), weights(expected))
 
 
+class TrainsOnBatches(keras.callbacks.Callback):
+    """Trains on batches of its own, before the training and in it."""
+
+    def on_train_begin(self, logs=None):
+        self.on_epoch_end(0)
+
+    def on_epoch_end(self, epoch, logs=None):
+        x, y = small_data().train
+        logs = {} if logs is None else logs
+        logs["own"] = float(self.model.train_on_batch(x[:4], y[:4], return_dict=True)["loss"])
+
+
+def test_batches_that_a_callback_trains_on_change_the_training_as_in_fit():
+    data = small_data(shuffle=False)
+    check(*compared(dropping, data, options_of(data), callbacks=lambda: [TrainsOnBatches()]))
+
+
 def test_another_order_of_the_data_is_noticed():
     """Negative control: equality above is not for free."""
     given = small_data(shuffle=False)

@@ -215,6 +215,9 @@ class TrainingLoop:
 
     def _run(self, loaded: LoadedCheckpoint | None) -> Position:
         model = self._plan.model
+        # As `fit` does. This loop does not use it, but a callback's `train_on_batch` would make it otherwise, and
+        # then it could not be told from one that is made again during training.
+        model.make_train_function()
         model.stop_training = False
         if loaded is None and self.match_warm_start() and self._initial is not None:
             self._initial.assign()

@@ -319,7 +319,7 @@ class FixedParts(Component):
             "model.optimizer": optimizer,
             "model.optimizer.learning_rate": getattr(optimizer, "_learning_rate", None),
             "what the model was compiled with": getattr(model, "_compile_metrics", None),
-            "model.train_function": model.train_function,
+            "what model.make_train_function() made": model.train_function,
             "model.run_eagerly": bool(model.run_eagerly),
             "model.distribute_strategy": model.distribute_strategy,
             "keras.config.floatx()": keras.config.floatx(),

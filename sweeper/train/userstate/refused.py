@@ -27,7 +27,7 @@ import xxhash
 from tensorflow.python.data.ops import iterator_ops
 from tensorflow.python.ops import gen_dataset_ops
 
-from sweeper.inspection.sorts import HEAP, class_name, module_of
+from sweeper.inspection.sorts import HEAP, class_name, fields_of, module_of
 from sweeper.inspection.walk import frame_of
 from sweeper.train.codec import (
     MISSING,
@@ -244,7 +244,40 @@ def is_buffer(obj: object) -> bool:
 def opaque(obj: object) -> Kind:
     """Return the kind of an object written in C, whose changes its pickle shows."""
     what = f"a {class_name(type(obj))}, whose content no API can read"
-    return Kind((), what, "", lambda obj: _pickled(obj, _MOST_PICKLED), stable=False)
+    return Kind((), what, "", _of_content, stable=False)
+
+
+def _of_content(obj: Any) -> str | None:
+    """Return the digest of an object's pickle without its attributes, which have their own holder."""
+    own = fields_of(obj)
+    if not own:
+        return _pickled(obj, _MOST_PICKLED)
+    try:
+        reduced = obj.__reduce_ex__(pickle.HIGHEST_PROTOCOL)
+    except Exception:
+        return None
+
+    def stripped(state: Any) -> Any:
+        if isinstance(state, tuple):
+            return tuple(map(stripped, state))
+        if isinstance(state, dict):
+            return {
+                name: value for name, value in state.items() if own.get(name, MISSING) is not value
+            }
+        return state
+
+    return _pickled(stripped(reduced) if isinstance(reduced, tuple) else reduced, _MOST_PICKLED)
+
+
+def _of_reader(obj: Any) -> Any:
+    """Return what is readable of an iterator written in C: its pickle, or its attributes and what it refers to."""
+    content = _of_content(obj)
+    seen = [
+        *fields_of(obj).values(),
+        *(v for v in gc.get_referents(obj) if not isinstance(v, type | dict)),
+    ]
+    parts = tuple(value if is_plain(value) else _of_iterator(value) for value in seen)
+    return MISSING if content is None and not parts else (content, parts)
 
 
 _ITERATOR = Kind(
@@ -252,6 +285,13 @@ _ITERATOR = Kind(
     "an iterator",
     "keep a list and an index into it (values[index % len(values)]) instead of an iterator",
     _of_iterator,
+)
+READER = Kind(
+    (),
+    "an iterator of a library, whose position no API can restore",
+    "make a new one where it is used",
+    _of_reader,
+    stable=False,
 )
 _PANDAS = Kind(
     (),
@@ -307,7 +347,8 @@ _BY_CLASS = (
     Kind(
         (types.GeneratorType, types.CoroutineType, types.AsyncGeneratorType),
         "a generator",
-        "keep the values that it continues from in attributes, and compute the next one in a method",
+        "keep the values that it continues from in attributes, and compute the next one in a method; give an image "
+        "iterator of Keras itself as the data, Data(train=iterator)",
         _of_frame,
     ),
     Kind(
@@ -329,7 +370,7 @@ _BY_CLASS = (
         lambda seeds: seeds.n_children_spawned,
     ),
 )
-KINDS = (_ITERATOR, _PANDAS, _OBJECTS, BUFFER, *_BY_CLASS)
+KINDS = (_ITERATOR, READER, _PANDAS, _OBJECTS, BUFFER, *_BY_CLASS)
 """All kinds, for the documentation."""
 
 

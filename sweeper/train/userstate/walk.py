@@ -68,6 +68,7 @@ from sweeper.train.userstate.holders import (
 )
 from sweeper.train.userstate.refused import (
     BUFFER,
+    READER,
     SET,
     Kind,
     Uncaptured,
@@ -213,11 +214,12 @@ def _choose(obj: Any, cls: type) -> Treat:
 
 def _of_attributes(sort: Sort, cls: type) -> Treat:
     root = module_of(cls).partition(".")[0]
+    in_c = root == "pandas" or hides_state(cls)
+    if sort is Sort.ITERATOR and in_c and not is_users_class(cls):
+        return functools.partial(_refused, READER)
     if root == "pandas":
         return _foreign
-    if sort is Sort.ITERATOR and not is_users_class(cls):
-        return _opaque
-    if root in _WITHOUT_STATE:
+    if root in _WITHOUT_STATE and sort is not Sort.ITERATOR:
         return _walked_through
     if hides_state(cls) and root not in _OF_TENSORFLOW:
         return _foreign
@@ -281,9 +283,7 @@ def _foreign(obj: Any, path: ObjectPath) -> Treatment:
         edges += users_classes(type(obj))
     if is_buffer(obj):
         return Treatment(Uncaptured(obj, path.text, BUFFER), tuple(edges))
-    # The pickle of an object with attributes would include them, and they are captured separately.
-    holder = None if edges else Uncaptured(obj, path.text, opaque(obj))
-    return Treatment(holder, tuple(edges))
+    return Treatment(Uncaptured(obj, path.text, opaque(obj)), tuple(edges))
 
 
 HANDLES: Mapping[type[keras.callbacks.Callback], tuple[str, ...]] = {
@@ -431,6 +431,7 @@ _BY_SORT: dict[Sort, Treat] = {
     Sort.WEAK: _with_edges(Sort.WEAK),
     Sort.WRAPPED: _with_edges(Sort.WRAPPED),
     **{sort: _keras_object(sort) for sort in OF_KERAS},
+    Sort.DATASET: _object,
 }
 """Treatment of other objects by sort."""
 

@@ -6,7 +6,7 @@ import time
 import keras
 import numpy as np
 import tensorflow as tf
-from pieces import BATCH, load_validated, samples
+from pieces import BATCH, build_eager, load_validated, samples
 from registry import identical, refused, study, study_callback, study_data
 
 from sweeper import Data
@@ -210,3 +210,61 @@ class TimeHistory(keras.callbacks.Callback):
 
     def on_train_batch_end(self, batch, logs=None):
         self.times.append(time.perf_counter() - self.began)
+
+
+class ByBatches(keras.callbacks.Callback):
+    """Tries rates before the training, and trains, tests and predicts on batches of its own during it."""
+
+    def on_train_begin(self, logs=None):
+        model, (x, y) = self.model, samples()
+        weights = model.get_weights()
+        losses = []
+        for rate in (0.01, 0.1, 0.3):
+            model.optimizer.learning_rate = rate
+            losses.append(
+                float(model.train_on_batch(x[:BATCH], y[:BATCH], return_dict=True)["loss"])
+            )
+        model.set_weights(weights)
+        model.optimizer.learning_rate = 0.05 + 0.01 * losses[-1]
+
+    def on_epoch_end(self, epoch, logs=None):
+        model, (x, y) = self.model, samples()
+        if epoch == 1:
+            model.train_on_batch(x[BATCH : 2 * BATCH], y[BATCH : 2 * BATCH])
+        tested = model.test_on_batch(x, y, return_dict=True)["loss"]
+        evaluated = model.evaluate(x, y, verbose=0, return_dict=True)["loss"]
+        used = (
+            float(tested)
+            + evaluated
+            + model.predict_on_batch(x)[0, 0]
+            + model.predict(x, verbose=0)[1, 1]
+        )
+        model.optimizer.learning_rate = 0.1 / (1 + used)
+
+
+study(
+    "train-on-batch",
+    "train_on_batch in on_train_begin and later, with test_on_batch, evaluate and predictions",
+    identical(),
+    callbacks=lambda trial: [ByBatches()],
+    data=load_validated,
+)
+study(
+    "train-on-batch-eagerly",
+    "the same with a model that runs eagerly",
+    identical(),
+    model=build_eager,
+    callbacks=lambda trial: [ByBatches()],
+)
+
+
+@study_callback(
+    "train-function-made-again",
+    "a callback unfreezes a layer and makes Keras's train function again, which fit would go on with",
+    refused("make_train_function", "was replaced during training", by=2),
+)
+class MakesAgain(keras.callbacks.Callback):
+    def on_epoch_end(self, epoch, logs=None):
+        if epoch == 0:
+            self.model.layers[0].trainable = False
+            self.model.make_train_function(force=True)
