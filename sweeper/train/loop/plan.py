@@ -116,6 +116,8 @@ class TrainingPlan:
         pause_after: Number of epochs after which the training pauses, unless it ends; None for no pause.
         nonfinite: Whether a NaN or infinite loss or objective after an epoch ends the training.
         data_asked: Whether the data factory asked for a parameter.
+        initial_epoch: Number of the first epoch, as in ``fit``.
+        verbose: As in ``fit``; trials print no progress bar.
     """
 
     model: keras.Model
@@ -133,6 +135,8 @@ class TrainingPlan:
     nonfinite: NonFinite = "continue"
     directory: str = ""
     data_asked: bool = False
+    initial_epoch: int = 0
+    verbose: Any = 0
 
     @property
     def trainer(self) -> keras.Model | TrainingStep:
