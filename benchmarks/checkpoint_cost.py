@@ -237,7 +237,12 @@ def first_step_main(attempt_directory: Path) -> None:
     data = sweeper.Data(train=(x, x), batch_size=16)
     done = int(newest[-1].name.split("-")[1]) if newest else 0
     sweeper.fit(
-        network(), data, epochs=done + 1, checkpoints=attempt_directory, callbacks=[Clock()]
+        network(),
+        data,
+        epochs=done + 1,
+        verbose=0,
+        callbacks=[Clock()],
+        checkpoints=attempt_directory,
     )
     print(reading)
 

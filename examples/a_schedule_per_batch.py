@@ -74,8 +74,10 @@ def training(directory: Path, *, stop_after: int) -> tuple[float, int]:
     schedule = RatePerBatch(0.01)
     history = sweeper.fit(
         model,
-        (scale(x), y),
+        scale(x),
+        y,
         epochs=8,
+        verbose=0,
         checkpoints=directory,
         callbacks=[schedule, StopAfter(stop_after)],
         checkpoint_every=sweeper.Every(steps=5),

@@ -7,11 +7,13 @@ has no process of its own, so it does not isolate the training from the caller's
 
 from __future__ import annotations
 
+import inspect
 import os
 import signal
+import sys
 import threading
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
@@ -46,13 +48,27 @@ Notice = Callable[[str], None]
 
 
 @named_arguments
-def fit(
+def fit(  # noqa: PLR0917 - the signature of Model.fit
     model: keras.Model,
-    data: Data | tuple[Any, ...],
+    x: Any = None,
+    y: Any = None,
+    batch_size: int | None = None,
+    epochs: int = 1,
+    verbose: str | int = "auto",
+    callbacks: Any = None,
+    validation_split: float = 0.0,
+    validation_data: Any = None,
+    shuffle: bool = True,
+    class_weight: Mapping[int, float] | None = None,
+    sample_weight: Any = None,
+    initial_epoch: int = 0,
+    steps_per_epoch: int | None = None,
+    validation_steps: int | None = None,
+    validation_batch_size: int | None = None,
+    validation_freq: int | Collection[int] = 1,
     *,
-    epochs: int,
     checkpoints: str | Path,
-    callbacks: Sequence[keras.callbacks.Callback] = (),
+    data: Data | tuple[Any, ...] | None = None,
     checkpoint_every: str | Every = "epoch",
     keep: Keep | None = None,
     seed: int = 0,
@@ -64,13 +80,31 @@ def fit(
 ) -> keras.callbacks.History:
     """Train ``model``, from the newest checkpoint in ``checkpoints`` if there is one.
 
+    The arguments before ``checkpoints`` are those of ``model.fit``, in its order and with its defaults. If the
+    model's class or a library overrides ``fit``, the override is called, and its call of Keras's ``fit`` trains here.
+
     Args:
         model: Compiled. Build it by the same code in every process; its weights are replaced when
             the training resumes.
-        data: A `Data`, or ``(x, y)`` or ``(x, y, sample_weight)`` for ``Data(train=…)``.
+        x: As in ``model.fit``; or a `Data`, or a function ``epoch -> iterable of batches``; or ``(x, y)`` or
+            ``(x, y, sample_weight)``, unless the model has as many inputs.
+        y: Targets, if ``x`` has none.
+        batch_size: 32 by default.
         epochs: Total number of epochs, including those before an interruption.
+        verbose: As in ``model.fit``: 0 prints no progress bar.
+        callbacks: As in ``model.fit``. Make new ones in every process.
+        validation_split: Fraction of the arrays, the last samples, to validate on.
+        validation_data: As in ``model.fit``; it has precedence over ``validation_split``.
+        shuffle: As in ``model.fit``, with an order drawn from ``seed`` and the epoch.
+        class_weight: As in ``model.fit``.
+        sample_weight: As in ``model.fit``.
+        initial_epoch: Number of the first epoch of a training that begins, as in ``model.fit``.
+        steps_per_epoch: Batches in an epoch: see `Data`.
+        validation_steps: As in ``model.fit``.
+        validation_batch_size: ``batch_size`` by default.
+        validation_freq: As in ``model.fit``.
         checkpoints: The training's own directory; created if necessary.
-        callbacks: As for ``model.fit``. Make new ones in every process.
+        data: Instead of ``x``: a `Data`, or ``(x, y)`` or ``(x, y, sample_weight)`` for ``Data(train=…)``.
         checkpoint_every: ``"epoch"``, ``Every(…)`` or ``"auto"``.
         keep: Retention rules; the last two checkpoints by default.
         seed: For the order of the data, and for Python's, NumPy's, TensorFlow's and Keras's global
@@ -82,8 +116,8 @@ def fit(
             compiled. Make a new one in every process.
         warm_start: Initial values of the model's variables, if there is no checkpoint yet: a
             `WarmStart` or a path. A resumed training does not read it.
-        notice: Called with each notice: an unusable checkpoint, the report of the warm start; by
-            default a warning is issued.
+        notice: Called with each notice: a finished training, an unusable checkpoint, the report of the warm
+            start; by default a warning is issued.
 
     Returns:
         The history of all epochs, as ``model.fit`` returns it.
@@ -92,13 +126,15 @@ def fit(
         Interrupted: SIGINT, SIGTERM or SIGHUP was received; the step was finished and a checkpoint
             written. Call again to resume.
         KeyboardInterrupt: A second signal was received; earlier checkpoints remain.
-        FactoryError: ``model`` is not a compiled ``keras.Model``, or ``step`` does not fit it.
+        FactoryError: ``model`` is not a compiled ``keras.Model``, ``step`` does not fit it, or its ``fit``
+            trains without Keras's.
         UncapturableError: A callback or op has state that cannot be saved; nothing has run.
         RestoreError: The checkpoints belong to another model; every mismatch is named.
         ForeignCheckpointError: They belong to other data, another seed, or a study's trial. Arrays
             are compared by content; of data that come in batches (a ``PyDataset``, a
             ``tf.data.Dataset``, a function) only dtypes and shapes are compared.
-        UsageError: ``checkpoints`` is the URL of an object store.
+        UsageError: ``checkpoints`` is the URL of an object store; arguments contradict each other; or the
+            training of this model has ended, in this process, and the call has no epoch to train.
         WarmStartError: The warm start does not exist or does not fit the model; nothing was
             assigned.
         CheckpointError: A checkpoint cannot be written.
@@ -107,8 +143,8 @@ def fit(
         >>> import keras, numpy as np
         >>> model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
         >>> model.compile("sgd", "mse")
-        >>> data = (np.ones((8, 4)), np.ones(8))
-        >>> history = sweeper.fit(model, data, epochs=2, checkpoints="checkpoints/line")
+        >>> x, y = np.ones((8, 4)), np.ones(8)
+        >>> history = sweeper.fit(model, x, y, epochs=2, verbose=0, checkpoints="checkpoints/line")
         >>> history.epoch
         [0, 1]
     """
@@ -126,7 +162,8 @@ def fit(
     import keras
     import tensorflow as tf
 
-    from sweeper.train.data import Data
+    from sweeper.train import earlier_call
+    from sweeper.train.fit_call import FitArguments, train_by_fit
     from sweeper.train.loop.loop import TrainingLoop
     from sweeper.train.loop.plan import Stopped, TrainingPlan
 
@@ -135,17 +172,37 @@ def fit(
         raise FactoryError(msg)
     if step is not None and step.model is not model:
         step.bind(model)
-    if not isinstance(data, Data):
-        data = Data(train=data)
+    given = FitArguments(
+        *(x, y, batch_size, epochs, verbose, callbacks, validation_split, validation_data, shuffle),
+        *(class_weight, sample_weight, initial_epoch, steps_per_epoch, validation_steps),
+        *(validation_batch_size, validation_freq),
+    ).with_data(data, model, step)
+    read = given.data()
     if deterministic:
         tf.config.experimental.enable_op_determinism()
     seeds = TrialSeeds(seed, 0)
     seed_everything(seeds.child("training"))
     sweep_leftovers(directory)
-    origin = _origin(directory, data, seed)
-    loaded = load_newest([directory], notice or _warn, origin=origin)
+    origin = _origin(directory, read, seed)
+    tell = notice or _warn
+    loaded = load_newest([directory], tell, origin=origin)
     kept = read_kept([directory], origin=origin)
+    changed = earlier_call.begin(model, directory, loaded, given, tell)
     claim_directory(directory, origin)
+    plan = TrainingPlan(
+        model=model,
+        data=read,
+        callbacks=given.callback_list(),
+        epochs=int(given.epochs),
+        objectives=(),
+        order_seed=seeds.sequence("order"),
+        tracked=dict(tracked or {}),
+        step=step,
+        warm_start=begin,
+        cure="give the changed training another directory (checkpoints=…)",
+        initial_epoch=int(given.initial_epoch),
+        verbose=verbose,
+    )
     with _stop_signals() as stopping:
         observer = _Observer(parse_every(checkpoint_every), stopping)
         with BackgroundWriter(
@@ -153,26 +210,19 @@ def fit(
             keep or Keep(),
             observer.committed,
             lambda _path: None,
-            warn=notice or _warn,
+            warn=tell,
             kept=kept,
             trained_seconds=0.0 if loaded is None else loaded.trained_seconds,
         ) as writer:
             observer.writer = writer
-            plan = TrainingPlan(
-                model=model,
-                data=data,
-                callbacks=tuple(callbacks),
-                epochs=epochs,
-                objectives=(),
-                order_seed=seeds.sequence("order"),
-                tracked=dict(tracked or {}),
-                step=step,
-                warm_start=begin,
-                cure="give the changed training another directory (checkpoints=…)",
-            )
-            loop = TrainingLoop(plan, observer, notice or _warn)
+
+            def train(plan: TrainingPlan) -> TrainingLoop:
+                loop = TrainingLoop(plan, observer, tell)
+                loop.run(loaded, changed)
+                return loop
+
             try:
-                loop.run(loaded)
+                loop, returned = train_by_fit(plan, train, given)
             except Stopped:
                 writer.close()
                 msg = (
@@ -180,7 +230,8 @@ def fit(
                     "resume, call fit again with the same directory"
                 )
                 raise Interrupted(msg) from None
-    return loop.history
+    earlier_call.remember(model, directory, given.epochs, loop.position.step)
+    return returned
 
 
 def _origin(directory: Path, data: Data, seed: int) -> Origin:
@@ -211,9 +262,17 @@ class _Observer(Observer):
 
 
 def _warn(message: str) -> None:
+    """Issue a warning at the line that called `fit`, however deep the code that has something to say is."""
     import warnings
 
-    warnings.warn(message, stacklevel=4)
+    frame, level = sys._getframe(1), 2
+    while frame.f_back is not None and frame.f_code is not _FIT_CODE:
+        frame, level = frame.f_back, level + 1
+    # Between `fit` and its caller is the check of the arguments' names.
+    warnings.warn(message, stacklevel=level + 2)
+
+
+_FIT_CODE = inspect.unwrap(fit).__code__
 
 
 @contextmanager

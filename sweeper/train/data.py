@@ -93,6 +93,9 @@ class Data:
                 _check_count("validation_freq", epoch)
         else:
             _check_count("validation_freq", self.validation_freq)
+        if isinstance(self.shuffle, str):
+            msg = f"Data(shuffle={self.shuffle!r}): it must be True or False; a PyDataset shuffles its batches"
+            raise DataError(msg)
         split = self.validation_split
         if isinstance(split, bool) or not isinstance(split, int | float) or not 0 <= split < 1:
             msg = f"Data(validation_split={split!r}): it must be a number from 0 to below 1"

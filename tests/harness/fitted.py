@@ -15,7 +15,7 @@ def fitted(model, data=small_data, *, step=None, callbacks=tuple, epochs=2, **op
     keras.utils.set_random_seed(3)
     built, taken = model(), None if step is None else step()
     with TemporaryDirectory() as directory:
-        given = {"checkpoints": directory, "callbacks": callbacks(), **options}
+        given = {"checkpoints": directory, "callbacks": callbacks(), "verbose": 0, **options}
         return sweeper.fit(built, data(), step=taken, epochs=epochs, **given)
 
 

@@ -24,6 +24,7 @@ from sweeper import (
     TrainingStep,
     Trial,
     TrialRecord,
+    fit,
     load_study,
 )
 from sweeper.gradients import clip_by_global_norm, nan_to_zero
@@ -108,12 +109,19 @@ if isinstance(stored, StoredStudy):
     assert_type(stored.trials[3], TrialRecord)
     assert_type(stored.best.load_model(at="best"), keras.Model)
 
+model = keras.Sequential([keras.layers.Dense(1)])
+arrays = (np.zeros((8, 4)), np.zeros(8))
+fit(model, *arrays, 8, epochs=3, verbose=0, validation_data=arrays, checkpoints="checkpoints/a")
+assert_type(fit(model, Data(arrays), checkpoints=Path("b")), keras.callbacks.History)
+
 # Mistakes, each of which a type checker finds: an ignored one that is none is an error of its own.
 # What refuses unknown arguments as the study is defined hides none from it.
 Every(step=3)  # type: ignore[call-arg]
 Keep(lats=2)  # type: ignore[call-arg]
 Study(name="digits", model=build_model, data=load_data, epochs="three", trials=1)  # type: ignore[arg-type]
 Study(name="digits", model=build_model, data=load_data, epochs=3, trials=1, direction="upwards")  # type: ignore[arg-type]
+fit(model, *arrays, epoch=3, checkpoints="c")  # type: ignore[call-arg]
+fit(model, *arrays)  # type: ignore[call-arg]
 study.run(workers="two")  # type: ignore[arg-type]
 best: int = results.best  # type: ignore[assignment]
 

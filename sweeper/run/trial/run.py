@@ -77,6 +77,7 @@ from sweeper.spec.searching import value_at
 from sweeper.support.paths import Location, RemotePath, parse_location
 from sweeper.train.codec import Tensors
 from sweeper.train.fingerprint import take_fingerprint
+from sweeper.train.fit_call import train_by_fit
 from sweeper.train.loop.logs import check_rung, check_value
 from sweeper.train.loop.loop import TrainingLoop
 from sweeper.train.loop.plan import Observer, Paused, Stopped, TrainingPlan
@@ -190,29 +191,56 @@ def run_trial(
         trained_seconds=0.0 if loaded is None else loaded.trained_seconds,
     ) as writer:
         observer.writer = writer
-        loop = TrainingLoop(plan, observer, warn)
-        surroundings = {
-            **_surroundings(definition, plan),
-            **_validation(definition, plan, assignment),
-            **_began_from(loop, plan, loaded, warn),
-        }
-        link.send(Surroundings(surroundings))
-        if order is None:
-            _notice_first_length(definition.epochs, plan, loop.steps_per_epoch, warn)
-        if loaded is not None:
-            observer.resumed(loaded)
-        try:
+        made: list[TrainingLoop] = []
+
+        def train(plan: TrainingPlan) -> TrainingLoop:
+            loop = _made_loop(
+                plan, observer, loaded, definition=definition, assignment=assignment, link=link
+            )
+            made.append(loop)
             loop.run(loaded)
+            return loop
+
+        try:
+            loop, _ = train_by_fit(plan, train)
         except Stopped as stopped:
             writer.close()
             if isinstance(stopped, Paused):
-                link.send(_last_message(loop, settings, observer, warn, paused=True))
+                link.send(_last_message(made[0], settings, observer, warn, paused=True))
             else:
                 link.send(StoppedHere(step=observer.committed_step))
             return
     if not loop.pruned:
         keep_end(plan.model, assignment, observer.committed, store_at)
     link.send(_last_message(loop, settings, observer, warn))
+
+
+def _made_loop(
+    plan: TrainingPlan,
+    observer: TrialObserver,
+    loaded: LoadedCheckpoint | None,
+    *,
+    definition: StudyDefinition,
+    assignment: Assignment,
+    link: Link,
+) -> TrainingLoop:
+    """Return the loop of ``plan``, after reports on it and on the checkpoint from which it resumes."""
+
+    def warn(message: str) -> None:
+        link.send(Warned(message))
+
+    loop = TrainingLoop(plan, observer, warn)
+    surroundings = {
+        **_surroundings(definition, plan),
+        **_validation(definition, plan, assignment),
+        **_began_from(loop, plan, loaded, warn),
+    }
+    link.send(Surroundings(surroundings))
+    if not isinstance(assignment.order, Replay):
+        _notice_first_length(definition.epochs, plan, loop.steps_per_epoch, warn)
+    if loaded is not None:
+        observer.resumed(loaded)
+    return loop
 
 
 def _relocated(loaded: LoadedCheckpoint | None, directory: Path) -> LoadedCheckpoint | None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 from typing import Any
@@ -45,6 +45,7 @@ from sweeper.train.state.callbacks import (
     FinalAverages,
     listens_to_batches,
     may_report,
+    progress_bars,
     summaries_to,
     without_superfluous,
     writing_by_batch,
@@ -73,13 +74,15 @@ class TrainingLoop:
             _refuse_uncompiled(plan.model)
             replicated = check_model(plan.model, plan.step)
             source, validation = open_sources(plan.data, plan.order_seed, notice)
-            for remark in (replicated, passes_end_within(plan.data, source, plan.epochs)):
+            epochs = plan.epochs - plan.initial_epoch
+            for remark in (replicated, passes_end_within(plan.data, source, epochs)):
                 if remark is not None:
                     notice(remark)
             self._train, self._test = self._traced_runners(source, validation)
             self._callbacks = self._callback_list()
             self._averages = FinalAverages(plan.callbacks)
             self._blocks = Blocks(plan.model, self._callbacks.callbacks)
+            self._bars = progress_bars(self._callbacks.callbacks)
             self._listening = listens_to_batches(self._callbacks.callbacks, test=False)
             self._listening_to_tests = listens_to_batches(self._callbacks.callbacks, test=True)
             # Callbacks may change ``trainable`` later.
@@ -107,7 +110,8 @@ class TrainingLoop:
                 by_callbacks=may_report(plan.callbacks),
             )
         self._block_steps = 1
-        self._position = Position()
+        self._position = Position(epoch=plan.initial_epoch)
+        self._train.reader.first_epoch = plan.initial_epoch
         self._measured = ""
         self._notice = notice
         self._initial: WarmValues | None = None
@@ -133,8 +137,9 @@ class TrainingLoop:
         callbacks = keras.callbacks.CallbackList(
             list(plan.callbacks),
             add_history=True,
+            add_progbar=plan.verbose != 0,
             model=plan.model,
-            verbose=0,
+            verbose=plan.verbose,
             epochs=plan.epochs,
             steps=self._train.reader.steps,
         )
@@ -203,17 +208,23 @@ class TrainingLoop:
             self._notice(self._initial.report.summary())
         return self._initial.report
 
-    def run(self, loaded: LoadedCheckpoint | None = None) -> Position:
+    def run(
+        self, loaded: LoadedCheckpoint | None = None, changed: Iterable[tuple[Any, Any]] = ()
+    ) -> Position:
         """Train from the start or ``loaded`` to the end; return the position, set ``pruned`` if the pruner ended it.
+
+        Args:
+            loaded: The checkpoint to resume from.
+            changed: Variables whose values differ from the checkpoint's, with the values.
 
         Raises:
             Stopped: The observer requested a stop, and has the snapshot; `Paused` if the plan has
                 a pause here.
         """
         with self._hidden:
-            return self._run(loaded)
+            return self._run(loaded, changed)
 
-    def _run(self, loaded: LoadedCheckpoint | None) -> Position:
+    def _run(self, loaded: LoadedCheckpoint | None, changed: Iterable[tuple[Any, Any]]) -> Position:
         model = self._plan.model
         # As `fit` does. This loop does not use it, but a callback's `train_on_batch` would make it otherwise, and
         # then it could not be told from one that is made again during training.
@@ -232,6 +243,8 @@ class TrainingLoop:
             self._snapshot()
         else:
             self._position = self._state.restore(loaded)
+            for variable, value in changed:
+                variable.assign(value)
             model.stop_training = self._position.stopped
         self._observer.started(self._position, self._train.reader.steps or 0)
         # The attempt that wrote the checkpoint may have ended before it acted on the answer.
@@ -253,6 +266,9 @@ class TrainingLoop:
             self._trainer.reset_metrics()
             self._callbacks.on_epoch_begin(epoch)
             self._train.reader.begin_epoch(epoch)
+        else:
+            for bar in self._bars:
+                bar.on_epoch_begin(epoch)
         logs = self._train_steps(epoch)
         self._train.reader.end_epoch(epoch)
         epoch_logs = dict(metrics_or_logs(self._trainer, logs))
@@ -334,6 +350,8 @@ class TrainingLoop:
                 self._callbacks.on_train_batch_end(shown + model.steps_per_execution - 1, logs)
             else:
                 self._block_steps = adapted_block(self._block_steps, ran, logs, started)
+                for bar in self._bars:
+                    bar.on_train_batch_end(shown + ran - 1, to_python(logs))
             self._position = replace(self._position.after(ran), stopped=bool(model.stop_training))
             self._after_block(logs)
         return logs

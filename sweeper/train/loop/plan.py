@@ -117,6 +117,8 @@ class TrainingPlan:
         nonfinite: Whether a NaN or infinite loss or objective after an epoch ends the training.
         data_asked: Whether the data factory asked for a parameter.
         cure: How changed code trains from its beginning, in errors.
+        initial_epoch: Number of the first epoch, as in ``fit``.
+        verbose: As in ``fit``; trials print no progress bar.
     """
 
     model: keras.Model
@@ -135,6 +137,8 @@ class TrainingPlan:
     directory: str = ""
     data_asked: bool = False
     cure: str = ANOTHER_STUDY
+    initial_epoch: int = 0
+    verbose: Any = 0
 
     @property
     def trainer(self) -> keras.Model | TrainingStep:

@@ -176,8 +176,11 @@ class IndexRunner(Runner):
     def trace(self) -> None:
         if self.one.eager:
             return
+        # As in ``fit``, the size is static if all batches have it: a stateful layer's shape may depend on it.
+        rows = min(self.source.batch_size, self.source.samples)
+        static = (rows if self.source.samples % rows == 0 else None,)
+        self.one.trace([tf.TensorSpec(static, tf.int64)])
         indices = tf.TensorSpec((None,), tf.int64)
-        self.one.trace([indices])
         scalar = tf.TensorSpec((), tf.int64)
 
         def block(order: Any, begin: Any, end: Any) -> Any:
@@ -185,7 +188,9 @@ class IndexRunner(Runner):
 
             def body(step: Any, _: Any) -> Any:
                 last = tf.minimum((step + 1) * size, tf.size(order, out_type=tf.int64))
-                return step + 1, self.one(order[step * size : last])
+                chosen = order[step * size : last]
+                chosen.set_shape(static)
+                return step + 1, self.one(chosen)
 
             return tf.while_loop(
                 lambda step, _: step < end,
@@ -204,6 +209,7 @@ class IndexRunner(Runner):
         length = self.source.steps
         if self.reader.continues:
             length = self.reader.limit or 0
+            epoch -= self.reader.first_epoch
         at = epoch * length + begin
         last = epoch * length + end
         while at < last:

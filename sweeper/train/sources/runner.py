@@ -18,7 +18,7 @@ from sweeper.train.data import Batch, DataSource
 
 @dataclass
 class _NextBatch:
-    """Position of the next batch: number ``drawn`` of ``pass_``, number ``step`` of ``epoch``."""
+    """Position of the next batch: number ``drawn`` of ``pass_``, number ``step`` of ``epoch``; the first epoch's number."""
 
     epoch: int = 0
     step: int = 0
@@ -26,6 +26,7 @@ class _NextBatch:
     drawn: int = 0
     begun: int = -1
     ended: int = -1
+    first_epoch: int = 0
 
 
 class Reader:
@@ -42,6 +43,15 @@ class Reader:
         self._at = _NextBatch()
         self._iterator: Iterator[Batch] | None = None
         self._opened: Callable[[], None] = lambda: None
+
+    @property
+    def first_epoch(self) -> int:
+        """Return the number of the training's first epoch, in which the first pass begins."""
+        return self._at.first_epoch
+
+    @first_epoch.setter
+    def first_epoch(self, epoch: int) -> None:
+        self._at.first_epoch = epoch
 
     @property
     def is_open(self) -> bool:

@@ -158,6 +158,9 @@ def listens_to_batches(callbacks: Iterable[keras.callbacks.Callback], *, test: b
         if type(callback) is keras.callbacks.ModelCheckpoint and callback.save_freq == "epoch":
             # Its batch hook has no effect.
             continue
+        if type(callback) is keras.callbacks.ProgbarLogger:
+            # Called after each block of steps: see `progress_bars`.
+            continue
         for hook in hooks:
             method = getattr(callback, hook)
             if getattr(method, "__func__", method) is not getattr(base, hook):
@@ -176,6 +179,13 @@ def may_report(callbacks: Iterable[keras.callbacks.Callback]) -> bool:
         if module.partition(".")[0] not in ("keras", "sweeper"):
             return True
     return False
+
+
+def progress_bars(
+    callbacks: Iterable[keras.callbacks.Callback],
+) -> list[keras.callbacks.ProgbarLogger]:
+    """Return Keras's progress bars, which need no call for each step."""
+    return [each for each in callbacks if type(each) is keras.callbacks.ProgbarLogger]
 
 
 class CallbackStates(Component):

@@ -1,0 +1,151 @@
+"""Memory of this process of the trainings of `sweeper.fit` that ended in it, by model and directory.
+
+Scripts call ``fit`` in a loop, and change the model in between: they reset states, lower a learning rate, load
+weights. A call that only restored the newest checkpoint would undo that. So what has changed since the earlier call
+ended at this checkpoint is kept, and a call that has no epoch to train is an error where it would undo something.
+
+In a new process the loop runs again from its first call, while the newest checkpoint is of a later one, which
+already has these changes: then nothing is kept.
+"""
+
+from __future__ import annotations
+
+import sys
+import weakref
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import CodeType
+from typing import Any
+
+import keras
+import numpy as np
+import xxhash
+
+from sweeper.checkpoint.format import LoadedCheckpoint
+from sweeper.errors import UsageError
+from sweeper.train.fit_call import FitArguments
+
+Values = tuple[tuple[Any, Any], ...]
+"""Variables with values to assign."""
+
+
+@dataclass(frozen=True)
+class EarlierCall:
+    """The end of a training.
+
+    Attributes:
+        epochs: The number of epochs that it was called with.
+        step: Its last step.
+        line: Code and instruction that called `sweeper.fit`.
+        optimizer: Returns the model's optimizer, unless it is gone.
+        digests: Digest of each variable of the model and the optimizer, by identity.
+    """
+
+    epochs: int
+    step: int
+    line: tuple[CodeType, int]
+    optimizer: Callable[[], Any]
+    digests: Mapping[int, str]
+
+    def changed(self, model: keras.Model) -> Values:
+        """Return the variables of ``model`` that have changed since, with their values."""
+        return tuple(
+            (variable, np.array(variable))
+            for variable in _variables(model)
+            if _digest(variable) != self.digests.get(id(variable))
+        )
+
+
+_ENDED: weakref.WeakKeyDictionary[keras.Model, dict[Path, EarlierCall]] = (
+    weakref.WeakKeyDictionary()
+)
+
+
+def remember(model: keras.Model, directory: Path, epochs: int, step: int) -> None:
+    """Remember that a training of ``model`` in ``directory`` has ended now."""
+    digests = {id(variable): _digest(variable) for variable in _variables(model)}
+    # An optimizer may refer to its model, and would keep it alive.
+    optimizer = (lambda: None) if model.optimizer is None else weakref.ref(model.optimizer)
+    call = EarlierCall(epochs, step, _calling_line(), optimizer, digests)
+    _ENDED.setdefault(model, {})[directory.absolute()] = call
+
+
+def begin(
+    model: keras.Model,
+    directory: Path,
+    loaded: LoadedCheckpoint | None,
+    given: FitArguments,
+    notice: Callable[[str], None],
+) -> Values:
+    """Return the changes of ``model`` that a training from ``loaded`` keeps; send a notice if it has no epoch to train.
+
+    Raises:
+        UsageError: It has none, and would undo a change of the model, or does so in a loop; or it begins after
+            the checkpoint; or the model was compiled again since its earlier training.
+    """
+    earlier = _ENDED.get(model, {}).get(directory.absolute())
+    if loaded is None:
+        return ()
+    position = loaded.state["position"]
+    if given.initial_epoch > loaded.epoch:
+        msg = (
+            f"initial_epoch={given.initial_epoch}, and the training in {directory} is in epoch {loaded.epoch} (from 0), so "
+            "it does not begin there; continue it with a smaller initial_epoch, or give a second phase "
+            "another directory"
+        )
+        raise UsageError(msg)
+    if earlier is not None and earlier.optimizer() is not model.optimizer:
+        msg = (
+            f"the model was compiled again since its training in {directory}, which would go on with the state of "
+            "the earlier optimizer; give a second phase another directory"
+        )
+        raise UsageError(msg)
+    stopped = position["stopped"] and position["step_in_epoch"] == 0
+    if loaded.epoch >= given.epochs or stopped:
+        if earlier is not None and given.epochs <= earlier.epochs:
+            _refuse_repetition(earlier, model, directory, given.epochs)
+        ended = "a callback stopped it" if stopped else f"epochs={given.epochs}"
+        notice(
+            f"the training in {directory} has finished {loaded.epoch} epochs ({ended}): nothing is trained, and its newest "
+            "checkpoint is restored"
+        )
+        return ()
+    if earlier is None or (earlier.epochs, earlier.step) != (loaded.epoch, loaded.step):
+        return ()
+    return earlier.changed(model)
+
+
+def _refuse_repetition(
+    earlier: EarlierCall, model: keras.Model, directory: Path, epochs: int
+) -> None:
+    if earlier.changed(model):
+        seen = "the model was changed since, which restoring its end would undo"
+    elif earlier.line == _calling_line():
+        seen = "the same call comes again"
+    else:
+        return
+    msg = (
+        f"the training in {directory} was finished by an earlier call in this process, with epochs={epochs}, and {seen}; in "
+        "a loop of one epoch each, give epochs=i + 1 (and initial_epoch=i, as in Keras), because epochs counts those "
+        "of all calls; give another training another directory"
+    )
+    raise UsageError(msg)
+
+
+def _variables(model: keras.Model) -> tuple[Any, ...]:
+    optimizer = () if model.optimizer is None else tuple(model.optimizer.variables)
+    return (*model.variables, *optimizer)
+
+
+def _digest(variable: Any) -> str:
+    array = np.ascontiguousarray(variable).reshape(-1)
+    return xxhash.xxh3_128_hexdigest(array.view(np.uint8).data)
+
+
+def _calling_line() -> tuple[CodeType, int]:
+    """Return the code and the instruction of the first caller outside of this package."""
+    frame = sys._getframe()
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("sweeper."):
+        frame = frame.f_back
+    return frame.f_code, frame.f_lasti

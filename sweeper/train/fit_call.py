@@ -1,0 +1,373 @@
+"""The call of a model's ``fit``: its arguments, and a training in the place of Keras's own.
+
+A class may override ``fit``, an object may have its own, and a library may replace ``keras.Model.fit``. What they do
+before and after Keras's ``fit`` is part of the training, so the model's ``fit`` is called as its user would
+call it, and sweeper's loop trains where Keras's would. A resumed training calls it again from its beginning.
+
+Keras has no hook for this. A library holds the function that it replaced, so another function in its place on the class would
+not be reached. But Keras wraps its ``fit`` to shorten tracebacks, and all calls pass this wrapper, which
+calls what a cell of its closure contains. The cell is changed while such a training runs, and other models
+and other threads are passed on.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, fields, replace
+from types import CellType
+from typing import Any, Generic, Protocol, TypeVar
+
+import keras
+
+# Keras exports no name of the class that defines `fit`.
+from keras.src.backend.tensorflow.trainer import TensorFlowTrainer
+
+from sweeper.errors import DataError, FactoryError, UsageError
+from sweeper.inspection.sorts import class_name
+from sweeper.train.data import Data
+from sweeper.train.loop.plan import Stopped, TrainingPlan
+from sweeper.train.sources.arrays import is_arrays, is_texts
+from sweeper.train.sources.opening import KINDS
+from sweeper.train.step import TrainingStep
+
+
+@dataclass(frozen=True)
+class FitArguments:
+    """The arguments of ``keras.Model.fit``, with its defaults."""
+
+    x: Any = None
+    y: Any = None
+    batch_size: int | None = None
+    epochs: int = 1
+    verbose: Any = "auto"
+    callbacks: Any = None
+    validation_split: float = 0.0
+    validation_data: Any = None
+    shuffle: bool = True
+    class_weight: Mapping[int, float] | None = None
+    sample_weight: Any = None
+    initial_epoch: int = 0
+    steps_per_epoch: int | None = None
+    validation_steps: int | None = None
+    validation_batch_size: int | None = None
+    validation_freq: Any = 1
+
+    @classmethod
+    def of(cls, data: Data, **others: Any) -> FitArguments:
+        """Return the arguments of a ``fit`` on ``data``, and ``others``."""
+        x, y, weight = data.train, None, None
+        if isinstance(x, tuple | list) and not is_texts(x):
+            x, y, weight = (*x, None, None)[:3]
+        return cls(
+            x=x,
+            y=y,
+            sample_weight=weight,
+            validation_data=data.validation,
+            **{name: getattr(data, name) for name in _SHARED if name != "batch_size"},
+            # An override may have another default than ours, and take no batch size beside batches.
+            batch_size=None if data.batch_size == Data.batch_size else data.batch_size,
+            **others,
+        )
+
+    def given(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Return the arguments that are not the defaults, as a script gives them: ``x`` and ``y`` by position."""
+        named = {
+            each.name: getattr(self, each.name)
+            for each in fields(self)
+            if not _is_default(getattr(self, each.name), each.default)
+        }
+        first = [named.pop(name) for name in ("x", "y") if name in named]
+        return tuple(first), named
+
+    def with_data(self, data: Any, model: keras.Model, step: TrainingStep | None) -> FitArguments:
+        """Return the arguments of `sweeper.fit` as those of ``fit``, without a `Data` or a tuple ``(x, y)`` as ``x``."""
+        x = self.x
+        if data is not None:
+            if x is not None:
+                msg = "x and data are both given; give the training data once"
+                raise UsageError(msg)
+            x = data
+        if isinstance(x, Data):
+            _, named = replace(self, x=None).given()
+            own = ("epochs", "verbose", "callbacks", "initial_epoch")
+            extra = [name for name in (*named, *["y"] * (self.y is not None)) if name not in own]
+            if extra:
+                msg = f"{', '.join(extra)}: given beside a Data; give it to Data(…), or give x and y in place of the Data"
+                raise UsageError(msg)
+            return FitArguments.of(x, **{name: getattr(self, name) for name in own})
+        several = isinstance(x, tuple | list) and 2 <= len(x) <= 3 and not is_texts(x)
+        alone = self.y is None and self.sample_weight is None
+        if several and alone and (data is not None or _is_pair(x, model, step)):
+            return replace(self, **dict(zip(("x", "y", "sample_weight"), x, strict=False)))
+        return replace(self, x=x)
+
+    def data(self) -> Data:
+        """Return the data, read as Keras reads them: a tuple ``x`` without ``y`` is several inputs."""
+        x, y, weight = self.x, self.y, self.sample_weight
+        if x is None:
+            msg = f"x is not given, the training data: {KINDS}"
+            raise DataError(msg)
+        if not is_arrays(x) and (y is not None or weight is not None):
+            extra = "y" if y is not None else "sample_weight"
+            msg = (
+                f"{extra} is given, and x is a {class_name(type(x))}, whose batches have targets and "
+                f"weights themselves; leave {extra} out"
+            )
+            raise UsageError(msg)
+        train = x
+        if weight is not None:
+            train = (x, y, weight)
+        elif y is not None:
+            train = (x, y)
+        elif isinstance(x, tuple | list) and not is_texts(x):
+            train = (x,)
+        options = {name: getattr(self, name) for name in _SHARED}
+        if self.batch_size is None:
+            options["batch_size"] = Data.batch_size
+        if self.validation_data is not None:
+            # In ``fit``, too, validation data override the split.
+            options["validation_split"] = 0.0
+        return Data(train=train, validation=self.validation_data, **options)
+
+    def callback_list(self) -> tuple[keras.callbacks.Callback, ...]:
+        """Return the callbacks, without those that every training adds."""
+        if isinstance(self.callbacks, keras.callbacks.CallbackList):
+            added = (keras.callbacks.History, keras.callbacks.ProgbarLogger)
+            return tuple(c for c in self.callbacks.callbacks if type(c) not in added)
+        return tuple(keras.tree.flatten(self.callbacks)) if self.callbacks else ()
+
+
+_SHARED = (
+    *("batch_size", "shuffle", "class_weight", "steps_per_epoch", "validation_steps"),
+    *("validation_split", "validation_batch_size", "validation_freq"),
+)
+"""Names that `Data` and ``fit`` share."""
+
+
+def _is_pair(x: Any, model: keras.Model, step: TrainingStep | None) -> bool:
+    """Return whether a tuple ``x`` without ``y`` is ``(x, y)``, because the model cannot have these inputs.
+
+    Raises:
+        UsageError: The model may take either.
+    """
+    if any(isinstance(part, tuple | list | Mapping) for part in x):
+        return True
+    inputs = getattr(model, "inputs", None)
+    if inputs is not None:
+        return len(inputs) != len(x) or len(inputs) == 1
+    if step is not None or model.loss is not None:
+        return True
+    msg = (
+        f"x is a tuple of {len(x)} arrays and y is not given, and model {model.name!r} has no inputs and no loss to tell "
+        f"what they are; for inputs and targets give x and y, or data=(x, y), and for {len(x)} inputs without "
+        "targets data=Data(train=((…, …),))"
+    )
+    raise UsageError(msg)
+
+
+def _is_default(value: Any, default: Any) -> bool:
+    return value is default or (type(value) in (bool, int, float, str) and value == default)
+
+
+class Trained(Protocol):
+    """Result of a training."""
+
+    @property
+    def history(self) -> keras.callbacks.History:
+        """Return what ``fit`` returns."""
+
+
+T = TypeVar("T", bound=Trained)
+
+
+def train_by_fit(
+    plan: TrainingPlan, train: Callable[[TrainingPlan], T], given: FitArguments | None = None
+) -> tuple[T, Any]:
+    """Train by the model's ``fit``; return the training's result, and what ``fit`` returned.
+
+    Args:
+        plan: The training.
+        train: Called once, with the plan, changed to what Keras's ``fit`` was called with.
+        given: Arguments for the model's ``fit``; those of the plan by default.
+
+    Raises:
+        FactoryError: The model's ``fit`` trains without Keras's, or twice; or Keras's was replaced so
+            that it cannot be reached.
+    """
+    fit = plan.model.fit
+    if getattr(fit, "__func__", None) is _keras_fit().wrapper:
+        result = train(plan)
+        return result, result.history
+    standing = _Standing(plan, train)
+    if given is None:
+        given = FitArguments.of(
+            plan.data,
+            epochs=plan.epochs,
+            initial_epoch=plan.initial_epoch,
+            callbacks=list(plan.callbacks) or None,
+        )
+    arguments, named = given.given()
+    with _in_place_of_keras(standing):
+        standing.guard()
+        try:
+            returned = fit(*arguments, **named)
+        finally:
+            standing.unguard()
+    return standing.end(), returned
+
+
+class _Standing(Generic[T]):
+    """A training that stands in the place of Keras's ``fit`` while the model's own ``fit`` is called.
+
+    Before and after it, the optimizers of the model refuse to take a step: such a step would not be resumed.
+    """
+
+    def __init__(self, plan: TrainingPlan, train: Callable[[TrainingPlan], T]) -> None:
+        self._plan = plan
+        self._train = train
+        self._thread = threading.get_ident()
+        self._running = False
+        self._result: T | None = None
+        self._stopped: Stopped | None = None
+
+    def stands_for(self, model: keras.Model) -> bool:
+        """Return whether a call of ``fit`` of ``model`` is to train this."""
+        here = threading.get_ident() == self._thread
+        # A callback may call ``fit`` of its model within the training.
+        return model is self._plan.model and here and not self._running
+
+    def __call__(self, *arguments: Any, **named: Any) -> keras.callbacks.History:
+        """Train, in the place of Keras's ``fit`` with these arguments."""
+        if self._result is not None:
+            msg = (
+                f"{self._shown} calls keras.Model.fit a second time, and a directory of checkpoints has one "
+                "training; train each phase by a call of its own, with its own directory"
+            )
+            raise FactoryError(msg)
+        given = FitArguments(*arguments, **named)
+        plan = replace(
+            self._plan,
+            data=replace(given.data(), test=self._plan.data.test),
+            epochs=int(given.epochs),
+            initial_epoch=int(given.initial_epoch),
+            verbose=self._plan.verbose and given.verbose,
+            callbacks=given.callback_list(),
+        )
+        self.unguard()
+        self._running = True
+        try:
+            result = self._train(plan)
+        except Stopped as stopped:
+            self._stopped = stopped
+            raise
+        finally:
+            self._running = False
+        self._result = result
+        self.guard()
+        return result.history
+
+    def end(self) -> T:
+        """Return the result, after the model's ``fit`` has returned."""
+        if self._stopped is not None:
+            # The model's ``fit`` has caught it.
+            raise self._stopped
+        if self._result is None:
+            raise self._own_training(
+                "has returned, and has not called keras.Model.fit of this model"
+            )
+        return self._result
+
+    def guard(self) -> None:
+        """Make the model's optimizers refuse steps."""
+
+        def refuse(*_: Any, **__: Any) -> None:
+            when = "before" if self._result is None else "after"
+            seen = f"takes a step of the optimizer {when} keras.Model.fit"
+            raise self._own_training(seen)
+
+        for optimizer in self._optimizers():
+            vars(optimizer)["apply"] = refuse
+
+    def unguard(self) -> None:
+        for optimizer in self._optimizers():
+            vars(optimizer).pop("apply", None)
+
+    def _optimizers(self) -> Iterator[keras.optimizers.Optimizer]:
+        model = self._plan.model
+        for value in (model.optimizer, *vars(model).values()):
+            if isinstance(value, keras.optimizers.Optimizer):
+                yield value
+
+    @property
+    def _shown(self) -> str:
+        model = self._plan.model
+        fit = getattr(model.fit, "__func__", model.fit)
+        name = getattr(fit, "__qualname__", class_name(type(fit)))
+        return f"{name}, the fit of model {model.name!r},"
+
+    def _own_training(self, what: str) -> FactoryError:
+        return FactoryError(
+            f"{self._shown} {what}; sweeper resumes what keras.Model.fit trains: call super().fit(…), and move the "
+            "computations of a step to train_step() or a sweeper.TrainingStep"
+        )
+
+
+@dataclass(frozen=True)
+class _KerasFit:
+    """Keras's ``fit`` without its wrapper, the wrapper, and the cell from which the wrapper calls it."""
+
+    plain: Callable[..., Any]
+    wrapper: Callable[..., Any]
+    cell: CellType
+
+
+@functools.cache
+def _keras_fit() -> _KerasFit:
+    wrapper = vars(TensorFlowTrainer)["fit"]
+    file = inspect.getsourcefile(TensorFlowTrainer)
+    while wrapper is not None:
+        for cell in getattr(wrapper, "__closure__", None) or ():
+            code = getattr(cell.cell_contents, "__code__", None)
+            if code is not None and (code.co_filename, code.co_name) == (file, "fit"):
+                return _KerasFit(cell.cell_contents, wrapper, cell)
+        # A replacement may name what it wraps.
+        wrapper = getattr(wrapper, "__wrapped__", None)
+    replacing = vars(TensorFlowTrainer)["fit"]
+    msg = (
+        f"the fit of {TensorFlowTrainer.__module__}.{TensorFlowTrainer.__qualname__} was replaced by "
+        f"{getattr(replacing, '__module__', '')}.{getattr(replacing, '__qualname__', replacing)}, through which Keras's own "
+        "is not found; replace keras.Model.fit instead, or decorate the replacement by functools.wraps"
+    )
+    raise FactoryError(msg)
+
+
+_STANDING: list[_Standing[Any]] = []
+_CHANGING = threading.Lock()
+
+
+@contextmanager
+def _in_place_of_keras(standing: _Standing[Any]) -> Iterator[None]:
+    """Context manager in which Keras's ``fit`` of the model is ``standing``."""
+    keras_fit = _keras_fit()
+
+    def dispatch(model: keras.Model, *arguments: Any, **named: Any) -> Any:
+        for each in _STANDING:
+            if each.stands_for(model):
+                return each(*arguments, **named)
+        return keras_fit.plain(model, *arguments, **named)
+
+    # Trainings in several threads share the cell, and the last one to end restores it.
+    with _CHANGING:
+        _STANDING.append(standing)
+        keras_fit.cell.cell_contents = dispatch
+    try:
+        yield
+    finally:
+        with _CHANGING:
+            _STANDING.remove(standing)
+            if not _STANDING:
+                keras_fit.cell.cell_contents = keras_fit.plain

@@ -1,0 +1,492 @@
+"""``sweeper.fit`` where ``model.fit`` stood: its arguments, its output, an override of it, and calls in a loop."""
+
+import functools
+import inspect
+import re
+from dataclasses import fields
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from fitted import Stops
+from plain_settings import plain_settings
+from short_trials import Answering
+from trainings import equal, one_layer, unoptimized
+
+import sweeper
+from sweeper.errors import DataError, FactoryError, UsageError
+from sweeper.run.protocol.messages import Assignment, EpochsEnded
+from sweeper.run.trial.run import run_trial
+from sweeper.train.fit_call import FitArguments
+
+X = np.random.default_rng(0).normal(size=(40, 8)).astype("float32")
+Y = X[:, 0]
+WEIGHT = np.linspace(0, 1, 40)
+BRIEF = {"verbose": 0, "shuffle": False, "batch_size": 16}
+
+
+@pytest.fixture(autouse=True)
+def _unoptimized():
+    with unoptimized():
+        yield
+
+
+def made(kind=keras.Sequential, **options):
+    keras.utils.set_random_seed(3)
+    model = kind([keras.Input((8,)), keras.layers.Dense(1)])
+    model.compile(keras.optimizers.Adam(0.01), "mse", weighted_metrics=["mae"], **options)
+    return model
+
+
+def two_inputs():
+    keras.utils.set_random_seed(3)
+    a, b = keras.Input((8,), name="a"), keras.Input((8,), name="b")
+    model = keras.Model([a, b], keras.layers.Dense(1)(keras.layers.Add()([a, b])))
+    model.compile("sgd", "mse")
+    return model
+
+
+def own_target():
+    keras.utils.set_random_seed(3)
+    a, b = keras.Input((8,)), keras.Input((8,))
+    model = Distance([a, b], keras.layers.Dense(1)(keras.layers.Add()([a, b])))
+    model.compile("sgd")
+    return model
+
+
+class Distance(keras.Model):
+    """A model that is given two inputs and no target."""
+
+    def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
+        return keras.ops.mean(keras.ops.square(y_pred - x[1][:, :1]))
+
+
+def parameters(function):
+    found = inspect.signature(function).parameters.values()
+    return [(each.name, each.default) for each in found if each.kind is each.POSITIONAL_OR_KEYWORD]
+
+
+def test_the_signature_is_that_of_the_installed_keras():
+    _, *keras_own = parameters(keras.Model.fit)
+    _, *own = parameters(sweeper.fit)
+    assert own == keras_own
+    assert [(each.name, each.default) for each in fields(FitArguments)] == keras_own
+
+
+CALLS = {
+    "split and weights": (made, (X, Y), {"sample_weight": WEIGHT, "validation_split": 0.25}),
+    "validation data before the split": (
+        made,
+        (X, Y, 8),
+        {"validation_data": [X[:9], Y[:9]], "validation_split": 0.5, "validation_batch_size": 4},
+    ),
+    "a later first epoch": (made, (X, Y), {"initial_epoch": 1, "validation_freq": [3]}),
+    "a list of inputs, split": (two_inputs, ([X, X], Y), {"validation_split": 0.2}),
+    "a dict of inputs, split": (two_inputs, ({"a": X, "b": X}, Y), {"validation_split": 0.2}),
+    "two inputs and no targets": (own_target, ((X, X),), {}),
+    "one callback, no list": (made, (X, Y), {"callbacks": keras.callbacks.TerminateOnNaN()}),
+    "a later first epoch of few steps": (
+        made,
+        (X[:32], Y[:32]),
+        {"initial_epoch": 1, "steps_per_epoch": 2},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_replacing_fit_and_giving_a_directory_is_the_whole_edit(name, tmp_path):
+    build, arguments, options = CALLS[name]
+    options = {"epochs": 3, **BRIEF, **options}
+    if len(arguments) == 3:
+        del options["batch_size"]
+    theirs, ours = build(), build()
+    expected = theirs.fit(*arguments, **options)
+    history = sweeper.fit(ours, *arguments, **options, checkpoints=tmp_path)
+    assert (history.history, history.epoch) == (expected.history, expected.epoch)
+    assert equal([v.numpy() for v in ours.variables], [v.numpy() for v in theirs.variables])
+
+
+@pytest.mark.parametrize("verbose", ["auto", 2])
+def test_the_output_is_that_of_keras(verbose, tmp_path, capsys):
+    def lines():
+        text = re.sub(r"\x1b\[\d*m|[\b]+", "", capsys.readouterr().out)
+        # A bar shows the steps between as often as time allows.
+        whole = [part for part in re.split(r"[\r\n]+", text) if re.match(r"Epoch|3/3", part)]
+        return [re.sub(r"\d+(us|ms|s)\b(/step)?", "", line).strip() for line in whole]
+
+    options = {**BRIEF, "verbose": verbose, "epochs": 2, "validation_split": 0.1}
+    made().fit(X, Y, **options)
+    expected = lines()
+    sweeper.fit(made(), X, Y, **options, checkpoints=tmp_path)
+    assert lines() == expected
+    assert len(expected) >= 4
+
+
+def test_a_tuple_is_inputs_and_targets_unless_the_model_has_as_many_inputs(tmp_path):
+    def history(number, *data, **options):
+        options = {"checkpoints": tmp_path / str(number), **options}
+        return sweeper.fit(made(), *data, **options).history
+
+    apart = history(0, X, Y)
+    assert history(1, (X, Y)) == apart == history(2, data=(X, Y))
+    assert history(3, sweeper.Data(train=(X, Y))) == apart == history(4, sweeper.Data((X, Y)))
+    subclassed = Distance()
+    subclassed.compile("sgd")
+    with pytest.raises(
+        UsageError, match=r"x is a tuple of 2 arrays and y is not given, and .* data="
+    ):
+        sweeper.fit(subclassed, (X, Y), checkpoints=tmp_path / "none")
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "message"),
+    [
+        ({}, DataError, "x is not given"),
+        ({"x": X, "data": (X, Y)}, UsageError, "both given"),
+        (
+            {"x": sweeper.Data((X, Y)), "batch_size": 8, "y": Y},
+            UsageError,
+            r"batch_size, y: given beside a Data; give it to Data\(",
+        ),
+        ({"x": lambda epoch: [(X, Y)], "y": Y}, UsageError, "leave y out"),
+        ({"x": X, "y": Y, "shuffle": "batch"}, DataError, "shuffle='batch'"),
+    ],
+)
+def test_arguments_that_contradict_are_refused_by_name(given, error, message, tmp_path):
+    with pytest.raises(error, match=message):
+        sweeper.fit(made(), **given, checkpoints=tmp_path / "c")
+    assert not (tmp_path / "c").exists()
+
+
+# The fit of a class, of an object and of a library
+
+
+class Scaled(keras.Sequential):
+    """As KerasHub's tasks: data are preprocessed in ``fit``."""
+
+    def fit(self, x, y=None, **options):
+        return super().fit(tf.data.Dataset.from_tensor_slices((x / 9, y)).batch(16), **options)
+
+
+class Counting(keras.callbacks.Callback):
+    def __init__(self):
+        super().__init__()
+        self.epochs = 0
+
+    def on_epoch_begin(self, epoch, logs=None):
+        self.epochs += 1
+
+
+class AddsCallback(keras.Sequential):
+    """As a tutorial's model: ``fit`` adds a callback."""
+
+    def fit(self, *arguments, callbacks=None, **options):
+        self.counting = Counting()
+        return super().fit(*arguments, callbacks=[*(callbacks or ()), self.counting], **options)
+
+
+class Delegates(keras.Sequential):
+    def fit(self, *arguments, **options):
+        return super().fit(*arguments, **options)
+
+
+class Renames(keras.Sequential):
+    """Other names and another result."""
+
+    def fit(self, images, labels, epochs=1):
+        return super().fit(x=images, y=labels, epochs=epochs, **BRIEF).history["loss"]
+
+
+def own_of_object():
+    model = made()
+    keras_fit = model.fit
+    model.fit = lambda *data, **options: keras_fit(*data, **options, class_weight={0: 3.0})
+    return model
+
+
+KINDS = {kind.__name__: functools.partial(made, kind) for kind in (Scaled, AddsCallback, Delegates)}
+KINDS["of the object"] = own_of_object
+
+
+@pytest.fixture
+def patched(monkeypatch):
+    """A library that replaces ``keras.Model.fit`` by a function around the one that it found; its notes."""
+    found, notes = keras.Model.fit, []
+
+    def safe_patch(model, *arguments, **options):
+        notes.append("begin")
+        options["callbacks"] = [*options.get("callbacks", ()), Counting()]
+        history = found(model, *arguments, **options)
+        notes.append(history.epoch)
+        return history
+
+    monkeypatch.setattr(keras.Model, "fit", safe_patch)
+    return notes
+
+
+def trained(build, directory, stop=None, **options):
+    """The weights and the history of a training, or of its part up to step ``stop``."""
+    model = build()
+    options = {"epochs": 3, "verbose": 0, **options}
+    callbacks = [Stops(stop)]
+    history = sweeper.fit(model, X, Y, callbacks=callbacks, checkpoints=directory, **options)
+    return [v.numpy() for v in model.variables], history.history
+
+
+@pytest.mark.parametrize("kind", [*KINDS, "patched"])
+def test_an_override_of_fit_is_called_and_resumes(kind, tmp_path, request):
+    notes = request.getfixturevalue("patched") if kind == "patched" else None
+    build = KINDS.get(kind, made)
+    theirs = build()
+    expected = theirs.fit(X, Y, epochs=3, verbose=0, shuffle=False)
+    whole = trained(build, tmp_path / "whole", shuffle=False)
+    assert whole[1] == expected.history
+    assert equal(whole[0], [v.numpy() for v in theirs.variables])
+    for stop in (1, 3):
+        with pytest.raises(sweeper.Interrupted):
+            trained(build, tmp_path / "parts", stop, shuffle=False)
+    parts = trained(build, tmp_path / "parts", shuffle=False)
+    assert equal(parts[0], whole[0])
+    assert parts[1] == whole[1]
+    if notes is not None:
+        assert notes == ["begin", [0, 1, 2], "begin", [0, 1, 2], *["begin"] * 3, [0, 1, 2]]
+
+
+def test_an_override_has_its_own_names_and_its_own_result(tmp_path):
+    expected = made().fit(X, Y, epochs=2, **BRIEF).history["loss"]
+    assert sweeper.fit(made(Renames), X, Y, epochs=2, checkpoints=tmp_path) == expected
+
+
+def test_without_the_override_the_training_is_another_one(tmp_path):
+    """Negative control: what the override does is in the weights."""
+    scaled, plain = (trained(b, tmp_path / str(b)) for b in (KINDS["Scaled"], made))
+    assert not equal(scaled[0], plain[0])
+
+
+def test_a_trial_calls_the_override(tmp_path):
+    """In a study as well: the epochs of a trial are those of the model's own fit."""
+
+    def losses(kind, name):
+        study = sweeper.Study(
+            name="a",
+            model=lambda trial: made(kind),
+            data=lambda trial: sweeper.Data(train=(X, Y), shuffle=False),
+            epochs=2,
+            trials=1,
+        )
+        place = str(tmp_path / name)
+        assignment = Assignment(
+            plain_settings(epochs=2), 0, 1, f"{place}/files", f"{place}/1/log", (f"{place}/c",)
+        )
+        link = Answering()
+        run_trial(study, assignment, link)
+        records = [each.epochs for each in link.messages if isinstance(each, EpochsEnded)]
+        return [record.metrics["loss"] for (record,) in records]
+
+    expected = made(Scaled).fit(X, Y, epochs=2, verbose=0).history["loss"]
+    assert losses(Scaled, "override") == expected
+    assert losses(keras.Sequential, "plain") != expected
+
+
+def test_other_models_in_an_override_are_fitted_by_keras(tmp_path):
+    teacher, fits = made(), []
+
+    class Distilled(keras.Sequential):
+        def fit(self, x, y, **options):
+            fits.append(teacher.fit(x, y, verbose=0).history["loss"])
+            return super().fit(x, y, **options)
+
+    sweeper.fit(made(Distilled), X, Y, checkpoints=tmp_path, verbose=0)
+    assert fits == [made().fit(X, Y, verbose=0, shuffle=False).history["loss"]] or len(fits[0]) == 1
+    assert int(teacher.optimizer.iterations) == 2
+
+
+class TrainsOnBatches(keras.Sequential):
+    def fit(self, x, y, epochs=1):
+        for _ in range(epochs):
+            self.train_on_batch(x, y)
+
+
+class OwnTape(keras.Sequential):
+    def fit(self, x, y, epochs=1):
+        for _ in range(epochs):
+            with tf.GradientTape() as tape:
+                loss = tf.reduce_mean(tf.square(self(x)[:, 0] - y))
+            weights = self.trainable_variables
+            self.optimizer.apply_gradients(zip(tape.gradient(loss, weights), weights, strict=True))
+
+
+class Tunes(keras.Sequential):
+    """Trains on after Keras's ``fit``."""
+
+    def fit(self, x, y, epochs=1):
+        super().fit(x, y, epochs=epochs, verbose=0)
+        self.train_on_batch(x, y)
+
+
+class Twice(keras.Sequential):
+    def fit(self, *arguments, **options):
+        super().fit(*arguments, **options)
+        return super().fit(*arguments, **options)
+
+
+class Inner(keras.Sequential):
+    def fit(self, *arguments, **options):
+        return self.inner.fit(*arguments, **options)
+
+
+@pytest.mark.parametrize(
+    ("kind", "message", "steps"),
+    [
+        (TrainsOnBatches, r"TrainsOnBatches\.fit, .* takes a step of the optimizer before", 0),
+        (OwnTape, r"before keras\.Model\.fit; .* call super\(\)\.fit", 0),
+        (Tunes, r"after keras\.Model\.fit", 4),
+        (Twice, r"Twice\.fit, the fit of .* a second time, .* its own directory", 4),
+        (Inner, "has not called keras.Model.fit of this model", 0),
+    ],
+)
+def test_a_fit_that_trains_by_itself_is_refused_by_name(kind, message, steps, tmp_path):
+    model = made(kind)
+    if kind is Inner:
+        model.inner = made()
+    with pytest.raises(FactoryError, match=message):
+        sweeper.fit(model, X, Y, epochs=2, checkpoints=tmp_path)
+    assert int(model.optimizer.iterations) == steps
+    made().fit(X, Y, verbose=0)  # nothing of it stays behind
+
+
+def test_a_replaced_base_that_hides_keras_is_refused(monkeypatch, tmp_path):
+    from sweeper.train import fit_call
+
+    monkeypatch.setattr(fit_call.TensorFlowTrainer, "fit", lambda *_, **__: None)
+    fit_call._keras_fit.cache_clear()
+    with pytest.raises(FactoryError, match=r"was replaced by .*<lambda>, .* functools\.wraps"):
+        sweeper.fit(made(), X, Y, checkpoints=tmp_path)
+
+
+# Calls in a loop, and phases
+
+
+def one_epoch_each(directory, count, between=lambda _model: None, **options):
+    model = made()
+    for epoch in range(count):
+        options = {"epochs": epoch + 1, "initial_epoch": epoch, "notice": lambda _: None, **options}
+        sweeper.fit(model, X, Y, **BRIEF, **options, checkpoints=directory)
+        between(model)
+    return [v.numpy() for v in (*model.variables, *model.optimizer.variables)]
+
+
+def test_a_loop_of_one_epoch_each_is_one_training(tmp_path):
+    model = made()
+    sweeper.fit(model, X, Y, **BRIEF, epochs=4, checkpoints=tmp_path / "whole")
+    whole = [v.numpy() for v in (*model.variables, *model.optimizer.variables)]
+    assert equal(one_epoch_each(tmp_path / "loop", 4), whole)
+
+
+def test_what_a_script_changes_between_its_calls_stays_changed_also_after_a_kill(tmp_path):
+    def halves(model):
+        rate = model.optimizer.learning_rate
+        rate.assign(rate * 0.5)
+        model.layers[0].bias.assign([1.0])
+
+    theirs = made()
+    for epoch in range(4):
+        theirs.fit(X, Y, **BRIEF, epochs=epoch + 1, initial_epoch=epoch)
+        halves(theirs)
+    expected = [v.numpy() for v in (*theirs.variables, *theirs.optimizer.variables)]
+    assert equal(one_epoch_each(tmp_path / "whole", 4, halves), expected)
+    for count in (1, 3):
+        one_epoch_each(tmp_path / "parts", count, halves)
+    assert equal(one_epoch_each(tmp_path / "parts", 4, halves), expected)
+    assert not equal(one_epoch_each(tmp_path / "control", 4), expected), "negative control"
+
+
+def test_a_loop_that_always_asks_for_one_epoch_is_an_error_that_names_the_cure(tmp_path):
+    with pytest.raises(UsageError, match=r"the same call comes again; .* epochs=i \+ 1"):
+        one_epoch_each(tmp_path, 2, epochs=1, initial_epoch=0)
+
+
+def test_a_finished_training_says_so_once_and_does_not_undo_changes(tmp_path):
+    said, model = [], made()
+    options = {**BRIEF, "epochs": 2, "checkpoints": tmp_path, "notice": said.append}
+    first = sweeper.fit(model, X, Y, **options)
+    history = dict(first.history)
+    again = sweeper.fit(model, X, Y, **options)
+    assert again.history == history
+    assert [re.sub(r" in \S+", "", line) for line in said] == [
+        "the training has finished 2 epochs (epochs=2): nothing is trained, and its newest checkpoint is restored"
+    ]
+    model.layers[0].bias.assign([5.0])
+    with pytest.raises(UsageError, match=r"was changed since, .* epochs=i \+ 1"):
+        sweeper.fit(model, X, Y, **options)
+    assert model.layers[0].bias.numpy() == [5.0]
+    assert sweeper.fit(made(), X, Y, **options).history == history
+
+
+def test_phases_have_a_directory_each(tmp_path):
+    """Freeze, then fine-tune, killed in both phases: the script runs again from its top."""
+
+    def script(directory, stop=None):
+        keras.utils.set_random_seed(3)
+        base = keras.Sequential([keras.Input((8,)), keras.layers.Dense(4)])
+        model = keras.Sequential([base, keras.layers.Dense(1)])
+        base.trainable = False
+        model.compile("adam", "mse")
+        options = {**BRIEF, "callbacks": [Stops(stop)], "notice": lambda _: None}
+        first = sweeper.fit(model, X, Y, **options, epochs=2, checkpoints=directory / "head")
+        base.trainable = True
+        model.compile(keras.optimizers.Adam(1e-4), "mse")
+        begin = first.epoch[-1] + 1
+        options |= {"callbacks": [Stops(None if stop is None else stop - 6)]}
+        second = sweeper.fit(
+            model, X, Y, **options, epochs=4, initial_epoch=begin, checkpoints=directory / "all"
+        )
+        return second.epoch, [v.numpy() for v in model.variables]
+
+    epochs, whole = script(tmp_path / "whole")
+    assert epochs == [2, 3]
+    for stop in (2, 5, 7, 11):
+        with pytest.raises(sweeper.Interrupted):
+            script(tmp_path / "parts", stop)
+    assert equal(script(tmp_path / "parts")[1], whole)
+
+
+def test_a_second_phase_in_the_directory_of_the_first_is_refused(tmp_path):
+    model = made()
+    options = {**BRIEF, "checkpoints": tmp_path}
+    sweeper.fit(model, X, Y, **options, epochs=1)
+    with pytest.raises(UsageError, match=r"initial_epoch=5, .* is in epoch 1"):
+        sweeper.fit(model, X, Y, **options, epochs=9, initial_epoch=5)
+    model.compile("sgd", "mse")
+    with pytest.raises(UsageError, match=r"compiled again .* another directory"):
+        sweeper.fit(model, X, Y, **options, epochs=2)
+
+
+@pytest.mark.parametrize("samples", [10, 11])
+@pytest.mark.parametrize("batch", [1, 5])
+def test_a_stateful_network_trains_as_in_fit(samples, batch, tmp_path):
+    def network():
+        keras.utils.set_random_seed(1)
+        layers = [keras.Input(batch_shape=(batch, 3, 1)), keras.layers.LSTM(4, stateful=True)]
+        model = keras.Sequential([*layers, keras.layers.Dense(1)])
+        model.compile("sgd", "mse", jit_compile=False)
+        return model
+
+    series = np.random.default_rng(0).random((samples, 3, 1))
+    options = {"batch_size": batch, "shuffle": False, "epochs": 2, "verbose": 0}
+    expected, model = network(), network()
+    expected.fit(series, series[:, 0], **options)
+    sweeper.fit(model, series, series[:, 0], **options, checkpoints=tmp_path)
+    ours, theirs = ([v.numpy() for v in each.variables] for each in (model, expected))
+    for own, keras_own in zip(ours, theirs, strict=True):
+        np.testing.assert_allclose(own, keras_own, rtol=1e-5)
+
+
+def test_a_library_that_is_not_installed_twice_trains_once():
+    """The plain model has no wrapper around its training, and Keras's own fit is itself again."""
+    from sweeper.train.fit_call import _keras_fit
+
+    found = _keras_fit()
+    assert found.cell.cell_contents is found.plain
+    assert one_layer().fit.__func__ is found.wrapper
