@@ -125,7 +125,7 @@ def opened(prepared: PreparedStudy, storage: str, slots: int, resume_command: st
         workers=slots,
         storage=shown_url(storage),
         resume_command=resume_command,
-        is_repeated=settings.repeats > 1 or settings.confirm is not None,
+        repeating=settings.repeating,
     )
 
 

@@ -32,6 +32,7 @@ from sweeper.run.protocol.messages import (
     Judge,
     LastMessage,
     Message,
+    Propose,
     Started,
     Stop,
     Suggest,
@@ -91,7 +92,7 @@ class ChannelLink(Link):
         if uses := RECORDER.uses(ended=ended):
             self.send(FilesUsed(uses_to_json(uses), ended))
 
-    def ask(self, question: Suggest | Judge) -> Answered:
+    def ask(self, question: Suggest | Judge | Propose) -> Answered:
         with self._asking:
             self.send(question)
             return self._answers.get()
