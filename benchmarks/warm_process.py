@@ -17,7 +17,7 @@ from pydantic import TypeAdapter
 
 from sweeper.definition.loading import load_definition
 from sweeper.run.protocol.channel import Link
-from sweeper.run.protocol.messages import Answered, Assignment, Judge, Message, Suggest
+from sweeper.run.protocol.messages import Answered, Assignment, Judge, Message, Propose, Suggest
 from sweeper.run.trial.devices import configure_tensorflow, import_tensorflow
 from sweeper.run.trial.run import run_trial
 
@@ -28,8 +28,8 @@ class Deaf(Link):
     def send(self, message: Message) -> None:
         del message
 
-    def ask(self, question: Suggest | Judge) -> Answered:
-        return Answered(0.001 if isinstance(question, Suggest) else False)
+    def ask(self, question: Suggest | Judge | Propose) -> Answered:
+        return Answered(0.001 if isinstance(question, Suggest) else isinstance(question, Propose))
 
     def stop_requested(self) -> bool:
         return False

@@ -71,7 +71,7 @@ def export_apart(
         with scratch_paths(settings.name, number, "export") as paths:
             files = found.directory if found.directory.is_dir() else paths.trial_files(number)
             files.mkdir(parents=True, exist_ok=True)
-            assigned = assignment_of(settings, paths, number, 1)
+            assigned = assignment_of(settings, paths, number, 1, proposals=found.trial.proposals)
             end = carry_out(
                 launcher,
                 replace(assigned, files=str(files), order=order),

@@ -250,8 +250,10 @@ class StudyModels:
             repository = Repository(database)
             row = repository.study(self.study)
             trial = repository.trial(self.study, number)
+            if trial.reuses is not None:
+                trial = repository.trial(self.study, trial.reuses)
         loaded, training = choose_model(row, trial, paths, at)
-        return StoredModel(row, trial, loaded, training, paths.trial_files(number))
+        return StoredModel(row, trial, loaded, training, paths.trial_files(trial.number))
 
     def code_source(self, row: StudyRow) -> StudySource:
         """Return the target of the study's code."""
@@ -289,7 +291,9 @@ class StudyModels:
             return found.value_of(name)
 
         with _directory(found.directory) as directory:
-            position = Repeating.of(found.row.definition).seed_position(found.trial.number)
+            position = Repeating.of(found.row.definition).seed_position(
+                found.trial.number, found.trial.proposals
+            )
             number = found.trial.number
             seeds = TrialSeeds(found.row.seed, position)
             yield ModelBuilder(definition, number, seeds, directory, ask, _warn)

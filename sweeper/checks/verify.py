@@ -649,6 +649,9 @@ def choose(
             raise SweeperError(msg)
         number = status.best.number
     trial = repository.trial(study, number)
+    if trial.reuses is not None:
+        # The result is that of the other trial's training, which is what can be repeated.
+        trial = repository.trial(study, trial.reuses)
     reason = _why_not(trial, before)
     if reason is not None:
         msg = f"trial {number} of study {study!r} {reason}"
@@ -664,6 +667,8 @@ def _why_not(trial: TrialRecord, before: Mapping[int, str]) -> str | None:
         return "failed, so it has no result to compare; `sweeper retry` gives it another attempt"
     if trial.state not in ("complete", "pruned"):
         return f"is {trial.state}, not finished; verify it when it is (`sweeper resume`)"
+    if trial.reuses is not None:
+        return f"was not trained: it has the parameters and the result of trial {trial.reuses}"
     if not trial.attempts:
         return "was not trained, because an earlier repeat of its configuration was pruned"
     if trial.number in before:
@@ -851,6 +856,7 @@ class _Verifier:
             prune_after=pruned_after,
             kill=kill,
             when_stopped=STOPPED,
+            proposals=record.proposals,
         )
         with scratch_directory("verify") as directory:
             replay = ComparedReplay(

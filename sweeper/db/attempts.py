@@ -22,6 +22,8 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from sweeper.db import optuna_rows
+from sweeper.db.duplicates import Proposal, pass_on, reuse
+from sweeper.db.duplicates import propose as propose_parameters
 from sweeper.db.repeats import skip_remaining
 from sweeper.db.rungs import DecidedRung, lock_rounds, reach, settle
 from sweeper.db.studies import find_study, find_trial
@@ -45,9 +47,11 @@ from sweeper.spec.space import CategoricalChoice, Distribution
 
 _LONGEST_NAME = 512
 
-_KNOWN = sa.select(Parameter.number, Parameter.distribution).where(
+_REVISIONS = sa.select(Parameter.number, Parameter.distribution).where(
     Parameter.study_id == sa.bindparam("study_id"), Parameter.name == sa.bindparam("name")
 )
+_KNOWN = _REVISIONS.order_by(Parameter.number.desc()).limit(1)
+_FIRST = _REVISIONS.order_by(Parameter.number).limit(1)
 
 
 _CURRENT = (
@@ -86,6 +90,7 @@ class Ending:
         goes_on: Whether the trial will be resumed although the attempt has failed.
         rung: Number of epochs after which a paused attempt stopped.
         draws_again: Whether a trial that has not trained draws its parameters again when it is resumed.
+        reuses: Number of the trial whose result a "reused" one takes.
     """
 
     outcome: Outcome
@@ -100,6 +105,7 @@ class Ending:
     goes_on: bool = False
     rung: int | None = None
     draws_again: bool = False
+    reuses: int | None = None
 
     @property
     def result(self) -> optuna_rows.TrialResult | None:
@@ -187,31 +193,32 @@ def record_parameter(
     row = optuna_rows.parameter(connection, trial.optuna_trial_id, name)
     if row is not None:
         stored_distribution, stored_value = row
-        if to_text(stored_distribution) != to_text(distribution):
-            msg = (
-                f"parameter {name!r} is stored as {stored_distribution}, and the resumed trial suggests "
-                f"{distribution}; restore the range, or start a study of another name"
-            )
-            raise ParameterError(msg)
+        check_alike(name, distribution, stored_distribution, trial.number)
         return stored_value
     if len(name) > _LONGEST_NAME:
         msg = f"parameter {name[:40]!r}… has a name of {len(name)} characters; use at most 512"
         raise ParameterError(msg)
-    # The kind of a parameter is that of the first trial that has it.
     asked = {"study_id": trial.study_id, "name": name}
-    first = connection.execute(_KNOWN, asked).first()
-    if first is None:
+    latest = connection.execute(_KNOWN, asked).first()
+    if latest is not None:
+        check_alike(name, distribution, from_text(latest.distribution), latest.number)
+    if latest is None or latest.distribution != to_text(distribution):
         # Only a worker needs this, and readers do not import two dialects.
         dialect = import_module(f"sqlalchemy.dialects.{connection.dialect.name}")
         connection.execute(
             dialect.insert(Parameter).on_conflict_do_nothing(),
             {**asked, "number": trial.number, "distribution": to_text(distribution)},
         )
-        # If another trial has inserted the row meanwhile, that row counts.
-        first = connection.execute(_KNOWN, asked).one()
-    check_alike(name, distribution, from_text(first.distribution), first.number)
+        # Another trial may have inserted the first row meanwhile; the kind is that of its parameter.
+        first = connection.execute(_FIRST, asked).one()
+        check_alike(name, distribution, from_text(first.distribution), first.number)
     optuna_rows.add_parameter(connection, trial.optuna_trial_id, name, distribution, value)
     return value
+
+
+def propose(connection: Connection, token: int) -> Proposal:
+    """Decide what becomes of a trial whose factories have run; see `sweeper.db.duplicates`."""
+    return propose_parameters(connection, lock_current(connection, token))
 
 
 def record_epochs(
@@ -288,11 +295,8 @@ def finish(
             "choose another objective"
         )
         raise NonFiniteError(msg)
-    if again:
-        closed_as = connection.scalar(sa.select(Attempt.outcome).where(Attempt.id == token))
-        # The first call was committed, and only its answer was lost.
-        if closed_as == ending.outcome:
-            return ()
+    if again and _is_closed(connection, token, ending):
+        return ()
     decides = ending.result is not None or ending.outcome == "paused"
     # Before the attempt's row: a claim locks the study first, and the reverse order would cause a deadlock.
     study = lock_rounds(connection, token) if decides else None
@@ -316,9 +320,12 @@ def finish(
         optuna_rows.reopen_trial(connection, trial.optuna_trial_id, anew=True)
     if ending.result is not None:
         optuna_rows.finish_trials(connection, ending.result, {trial.optuna_trial_id: values})
+        pass_on(connection, trial.id)
     _show_ending(connection, trial, ending)
     if ending.result == "pruned":
         skip_remaining(connection, trial.study_id, trial.number)
+    if ending.reuses is not None:
+        reuse(connection, trial.study_id, trial.id, ending.reuses)
     if ending.outcome == "paused":
         if ending.value is None or ending.rung is None:
             msg = (
@@ -327,6 +334,11 @@ def finish(
             raise StorageError(msg)
         reach(connection, trial.id, ending.rung, ending.value, ending.digest)
     return () if study is None else settle(connection, study, trial.number)
+
+
+def _is_closed(connection: Connection, token: int, ending: Ending) -> bool:
+    closed_as = connection.scalar(sa.select(Attempt.outcome).where(Attempt.id == token))
+    return bool(closed_as == ending.outcome)
 
 
 _LONGEST_REASON = 300

@@ -54,6 +54,8 @@ class Claim:
         pause_after: Number of epochs after which the trial pauses; None if it trains to its end.
         epochs: Its number of epochs, if it was extended; None for the definition's.
         extended: Whether it has ended before, and is trained further.
+        redraws: How often the sampler has drawn its parameters again.
+        proposals: Number of earlier proposals of its parameters; see `Repeating.seed_position`.
     """
 
     study: str
@@ -73,6 +75,8 @@ class Claim:
     pause_after: int | None = None
     epochs: int | None = None
     extended: bool = False
+    redraws: int = 0
+    proposals: int = 0
 
     def faults(self, fault: Fault) -> int:
         """Return the number of earlier attempts that ended with such a fault."""
@@ -223,6 +227,7 @@ def _begun_trial(connection: Connection, study: AnyRow) -> AnyRow | None:
         .where(
             Trial.study_id == study.id,
             Trial.result.is_(None),
+            Trial.reuses.is_(None),
             sa.or_(Trial.paused.is_(None), Trial.paused == PROMOTED),
             ~is_open(),
         )

@@ -99,6 +99,7 @@ def finished_before(connection: Connection, name: str, number: int) -> tuple[Obs
         observations.append(
             Observation(
                 number=row.number,
+                redraws=row.redraws,
                 state=state,
                 params=parameters[row.optuna_trial_id].params,
                 distributions=parameters[row.optuna_trial_id].distributions,

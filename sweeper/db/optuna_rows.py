@@ -305,6 +305,11 @@ def reopen_trial(connection: Connection, trial_id: int, *, anew: bool = False) -
     )
 
 
+def forget_parameters(connection: Connection, trial_id: int) -> None:
+    """Delete the parameters of a trial, which are drawn again."""
+    connection.execute(sa.delete(_Params).where(_Params.c.trial_id == trial_id))
+
+
 def rename_study(connection: Connection, study_id: int, name: str) -> None:
     """Give a study another name."""
     connection.execute(

@@ -41,7 +41,7 @@ def next_repeat(connection: Connection, study: AnyRow) -> int | str | None:
 
 def _results(connection: Connection, study: AnyRow) -> dict[int, AnyRow]:
     rows = connection.execute(
-        sa.select(Trial.number, Trial.result, Trial.optuna_trial_id).where(
+        sa.select(Trial.number, Trial.result, Trial.optuna_trial_id, Trial.reuses).where(
             Trial.study_id == study.id
         )
     )
@@ -72,8 +72,9 @@ def _next_of_search(study: AnyRow, results: Mapping[int, AnyRow]) -> int | str |
                 f"the next repeat of configuration {configuration} waits for the one before it"
             )
             continue
-        if len(unfinished) >= limit:
-            return f"{len(unfinished)} trials are running (concurrency={limit})"
+        running = sum(results[number].reuses is None for number in unfinished)
+        if running >= limit:
+            return f"{running} trials are running (concurrency={limit})"
         return missing
     return waiting
 

@@ -26,6 +26,7 @@ from sweeper.db import (
 from sweeper.db.attempts import Ending
 from sweeper.db.claims import Claim, TrialSeed, Waiting
 from sweeper.db.database import Database
+from sweeper.db.duplicates import Proposal
 from sweeper.db.leases import LostAttempt
 from sweeper.db.repeats import other_parameters
 from sweeper.db.requests import StopRequest
@@ -38,6 +39,7 @@ __all__ = [
     "DecidedRung",
     "Ending",
     "LostAttempt",
+    "Proposal",
     "Repository",
     "StopRequest",
     "StudyRow",
@@ -125,6 +127,7 @@ class Repository:
     record_fingerprint = writing(attempts.record_fingerprint)
     record_files = writing(attempts.record_files)
     record_parameter = writing(attempts.record_parameter)
+    propose = writing(attempts.propose)
     record_epochs = writing(attempts.record_epochs)
     record_checkpoint = writing(attempts.record_checkpoint)
     forget_checkpoint = writing(attempts.forget_checkpoint)

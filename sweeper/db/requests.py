@@ -37,6 +37,7 @@ from sweeper.db.studies import (
 )
 from sweeper.db.tables import (
     UNFINISHED,
+    UNPROPOSED,
     AnyRow,
     Attempt,
     Audit,
@@ -85,7 +86,7 @@ def begin_anew(connection: Connection, trial: AnyRow, *, seed: int | None = None
         connection.execute(sa.delete(table).where(table.trial_id == trial.id))
     forget_rungs(connection, trial.id)
     seed = trial.seed if seed is None else seed
-    begins = {**UNFINISHED, "anew_after": trial.current_attempt, "seed": seed}
+    begins = {**UNFINISHED, **UNPROPOSED, "anew_after": trial.current_attempt, "seed": seed}
     change(connection, Trial, trial.id, **begins)
     optuna_rows.reopen_trial(connection, trial.optuna_trial_id, anew=True)
 

@@ -97,14 +97,14 @@ def reason_to_wait(connection: Connection, study: AnyRow, begun: int) -> str | N
     schedule = schedule_of(study)
     reached = sa.false() if schedule is None else Epoch.epoch == schedule.rungs[0] - 1
     rows = connection.execute(
-        sa.select(Trial.number, Trial.paused, Epoch.epoch)
+        sa.select(Trial.number, Trial.paused, Trial.reuses, Epoch.epoch)
         .outerjoin(Epoch, sa.and_(Epoch.trial_id == Trial.id, reached))
         .where(Trial.study_id == study.id, Trial.result.is_(None))
         .order_by(Trial.number)
     ).all()
-    running = sum(row.paused is None for row in rows)
+    running = sum(row.paused is None and row.reuses is None for row in rows)
     if begun >= study.target:
-        paused = len(rows) - running
+        paused = sum(row.paused is not None for row in rows)
         if paused:
             return (
                 f"all {begun} trials have begun; {paused} {are(paused)} paused until the other "
@@ -129,7 +129,7 @@ def at_most(study: AnyRow, running: int) -> str | None:
 
 def running_trials(connection: Connection, study: AnyRow) -> int:
     """Return the number of trials that have begun, have not ended and are not paused."""
-    going_on = (Trial.result.is_(None), Trial.paused.is_(None))
+    going_on = (Trial.result.is_(None), Trial.paused.is_(None), Trial.reuses.is_(None))
     return count(connection, Trial.study_id == study.id, *going_on)
 
 

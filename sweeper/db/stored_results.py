@@ -362,7 +362,7 @@ def trial_state(trial: AnyRow, *, running: bool) -> TrialState:
         return cast("TrialState", trial.result)
     if running:
         return "running"
-    if trial.current_attempt == 0:
+    if trial.current_attempt == 0 or trial.reuses is not None:
         return "waiting"
     return "interrupted" if trial.paused is None else "paused"
 
@@ -413,6 +413,8 @@ def trial_statuses(
                 params=drawn[trial.optuna_trial_id].params,
                 value=next(iter(own), None),
                 value_of=trial.value_of,
+                reuses=trial.reuses,
+                proposals=trial.proposals,
                 epoch=epoch,
                 epochs=trial.epochs or epochs,
                 metrics=metrics,

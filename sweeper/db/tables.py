@@ -163,7 +163,7 @@ class Trial(Base):
     """One trial. ``result`` is "complete", "pruned" or "failed", and null before the end.
 
     Attempts up to ``anew_after`` ran under another definition, so their checkpoints are not used.
-    ``paused`` is set only while a trial waits at a rung of its budget, or is promoted and not yet
+    A trial that ``reuses`` another one is not claimed, and ends with it. ``paused`` is set only while a trial waits at a rung of its budget, or is promoted and not yet
     claimed.
 
     Because of the partial index, the cost of a claim does not grow with the number of finished trials.
@@ -172,6 +172,8 @@ class Trial(Base):
     __tablename__ = "sweeper_trials"
     __table_args__ = (
         UniqueConstraint("study_id", "number", name="sweeper_trials_number"),
+        Index("sweeper_trials_configuration", "study_id", "configuration"),
+        Index("sweeper_trials_reusing", "study_id", "reuses"),
         Index(
             "sweeper_trials_unfinished",
             "study_id",
@@ -201,7 +203,18 @@ class Trial(Base):
         String(8), comment='"waits" at a rung, or "promoted"'
     )
     epochs: Mapped[int | None] = mapped_column(comment="where it is not the definition's number")
+    configuration: Mapped[str | None] = mapped_column(
+        String(32), comment="digest of definition, repeat and parameters, once all are asked for"
+    )
+    reuses: Mapped[int | None] = mapped_column(comment="number of the trial whose result it takes")
+    redraws: Mapped[int] = mapped_column(server_default="0")
+    proposals: Mapped[int] = mapped_column(
+        server_default="0", comment="earlier ones, whose seeds precede its own"
+    )
 
+
+UNPROPOSED = {"configuration": None, "reuses": None, "redraws": 0, "proposals": 0}
+"""Columns of a trial whose factories have not run."""
 
 UNFINISHED = {
     "result": None,
@@ -260,7 +273,7 @@ class Attempt(Base):
 
 
 class Parameter(Base):
-    """Parameter of a study, with the distribution in the first trial that suggested it.
+    """Parameter of a study with a distribution, by the first trial that suggested it from that one.
 
     Optuna's tables contain this too, but finding it there takes a query over every trial of the study.
     """
@@ -271,7 +284,9 @@ class Parameter(Base):
         ForeignKey(Study.id, ondelete="CASCADE"), primary_key=True
     )
     name: Mapped[str] = mapped_column(String(512), primary_key=True)
-    number: Mapped[int] = mapped_column(comment="of the first trial that has it")
+    number: Mapped[int] = mapped_column(
+        primary_key=True, autoincrement=False, comment="of the first trial that has it"
+    )
     distribution: Mapped[str] = mapped_column(Text, comment="JSON, as Optuna writes it")
 
 

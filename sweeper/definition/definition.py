@@ -30,6 +30,7 @@ from sweeper.spec.retries import Retries, checked_retries, checked_seconds
 from sweeper.spec.searching import (
     At,
     Direction,
+    Duplicates,
     NonFinite,
     Objective,
     checked_at,
@@ -59,7 +60,10 @@ POLICY: Final = (
 )
 """Settings that do not affect results, and may differ from run to run."""
 
-SEARCH: Final = ("sampler", "grid", "enqueue", "pruner", "concurrency", "confirm")
+SEARCH: Final = (
+    *("sampler", "grid", "enqueue", "pruner", "concurrency", "confirm"),
+    "duplicates",
+)
 """Settings that affect which trials there are, but not their results; they may change at any time."""
 
 _OF_THE_SEARCH = ("name", *SEARCH, "budget", "checkpoint_every", "keep")
@@ -90,6 +94,7 @@ class StudySettings:
         repeats: Number of trials of each configuration.
         confirm: Of a study that confirms another one: its ``configurations``, ``trials``,
             ``repeats`` and ``at_most`` (`sweeper.spec.repeating`); None for other studies.
+        duplicates: Treatment of a trial with the parameters of an earlier one.
     """
 
     name: str
@@ -120,6 +125,7 @@ class StudySettings:
     nonfinite: NonFinite = "continue"
     repeats: int = 1
     confirm: Mapping[str, Any] | None = None
+    duplicates: Duplicates = "reuse"
 
     @property
     def objectives(self) -> tuple[Objective, ...]:
@@ -243,6 +249,12 @@ class StudyDefinition:
             from 0, and repeat r of every configuration has the same seed. The sampler and the
             pruner see the mean of a configuration's repeats. Only with one objective, and not
             together with ``budget``.
+        duplicates: Treatment of a trial whose parameters, at least one, are those of an earlier trial (with
+            repeats: of an earlier configuration). ``"reuse"``: it is not trained, takes the result, the
+            seed and the digest of the earlier trial, and counts once in every comparison; if that one
+            fails, it is trained. ``"train"``: it is trained with a seed of its own, with repeats with
+            the seeds after those of the earlier ones. ``"redraw"``: the sampler is asked again, at most 10
+            times; then it is reused. With a ``budget`` every trial is trained.
         nonfinite: ``"continue"``: a trial with a loss or objective of NaN or infinity after an
             epoch continues, as in ``model.fit``, with one notice; it fails only if its final value
             is NaN or infinite. ``"fail"``: it fails at the end of that epoch.
@@ -293,6 +305,7 @@ class StudyDefinition:
         budget: Budget | None = None,
         nonfinite: NonFinite = "continue",
         repeats: int = 1,
+        duplicates: Duplicates = "reuse",
     ) -> None:
         self.name = check_name(name)
         if "~" in name:
@@ -347,6 +360,12 @@ class StudyDefinition:
         self.failing_alike = checked_whole(failing_alike or 0, "failing_alike", least=0) or None
         self.warm_start = checked_warm_start(warm_start)
         self.tensorboard = bool(tensorboard)
+        self.duplicates: Duplicates = checked_choice(
+            duplicates,
+            "duplicates",
+            get_args(Duplicates),
+            "what is done with parameters that were there",
+        )
         self.nonfinite: NonFinite = checked_choice(
             nonfinite,
             "nonfinite",

@@ -135,15 +135,51 @@ class Source:
         return [ast.copy_location(ast.Expr(expression), expression) for expression in lambdas]
 
 
+_SUGGESTS = ("suggest_float", "suggest_int", "suggest_categorical")
+_PURE = frozenset(
+    [
+        "abs",
+        "float",
+        "int",
+        "len",
+        "list",
+        "map",
+        "max",
+        "min",
+        "pow",
+        "range",
+        "round",
+        "sorted",
+        "str",
+        "sum",
+        "tuple",
+    ]
+)
+"""Functions of Python's whose calls in a range do nothing but compute it."""
+
+_EFFECTS = ast.NamedExpr | ast.Await | ast.Yield | ast.YieldFrom
+
+
 class _WithoutSettings(ast.NodeTransformer):
-    """Removal of the arguments of `Study`."""
+    """Removal of the arguments of `Study`, and of the ranges and choices that a factory suggests."""
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
-        """Return ``node`` without its arguments if it makes a study."""
+        """Return ``node`` without its arguments if it makes a study; with its name if it suggests a value."""
         if ast.unparse(node.func) in ("Study", "sweeper.Study"):
-            node.args = []
-            node.keywords = []
+            node.args, node.keywords = [], []
+        elif isinstance(node.func, ast.Attribute) and node.func.attr in _SUGGESTS:
+            # A trial's result depends on the suggested value, and not on the range that it is from.
+            space = [*node.args[1:], *(k for k in node.keywords if k.arg not in ("name", None))]
+            if not any(_may_have_effects(each) for part in space for each in ast.walk(part)):
+                node.args = node.args[:1]
+                node.keywords = [k for k in node.keywords if k.arg in ("name", None)]
         return self.generic_visit(node)
+
+
+def _may_have_effects(node: ast.AST) -> bool:
+    if isinstance(node, ast.Call):
+        return not (isinstance(node.func, ast.Name) and node.func.id in _PURE)
+    return isinstance(node, _EFFECTS)
 
 
 def bound_name(node: ast.AST) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,6 +18,7 @@ from sweeper.records.comparisons import (
     leading,
     race,
     spread_of,
+    tells_nothing,
 )
 from sweeper.records.printing import JsonRecord, counted
 from sweeper.spec.repeating import Repeating
@@ -30,23 +32,32 @@ _SHOWN = 6
 """Maximum number of configurations that a sentence names."""
 
 
+def identity_of(params: Mapping[str, CategoricalChoice]) -> str:
+    """Return the parameters as one text, equal for equal ones in any order; 1, 1.0 and True differ."""
+    return json.dumps(sorted(params.items()))
+
+
 @dataclass(frozen=True, slots=True)
 class ConfigurationRecord(JsonRecord):
     """One set of parameters, with the results of its trainings.
 
+    A configuration is its parameters: trials that a sampler gave the same ones are trainings of one.
+
     Attributes:
-        number: Its number, from 0; in a confirmation, that of the confirmed study.
+        number: Its number, from 0: that of its first trial, divided by the repeats; in a confirmation,
+            that of the confirmed study.
         state: "complete" if every repeat is; "failed" or "pruned" if one is; otherwise the state of a
             repeat that has not ended. In a confirmation "waiting" until each has its first repeats.
         params: Its parameters, by name.
-        values: Value of each complete repeat, by repeat.
+        values: Value of each complete training, by repeat; without repeats, in the order of the trials.
         mean: Mean of the values; None without one.
         std: Standard deviation of the values; None for fewer than two.
         interval: 95% interval of the mean (Student's t); None for fewer than two values.
-        trials: Numbers of its trials, by repeat.
+        trials: Numbers of its trained trials, in the order of ``values``.
         best_trial: Number of the trial with the best value; None without one.
         comparison: The leading configuration compared with this one; None for the leader, and before
             two configurations can be compared.
+        reused: Numbers of further trials with its parameters, which took a result and were not trained.
 
     Examples:
         >>> [(each.number, each.values) for each in study.results().configurations][0][1].keys()
@@ -63,6 +74,7 @@ class ConfigurationRecord(JsonRecord):
     trials: tuple[int, ...] = ()
     best_trial: int | None = None
     comparison: Comparison | None = None
+    reused: tuple[int, ...] = ()
 
     @property
     def text(self) -> str:
@@ -89,6 +101,12 @@ class Training(Protocol):
 
     @property
     def value(self) -> float | None: ...
+
+    @property
+    def reuses(self) -> int | None: ...
+
+    @property
+    def proposals(self) -> int: ...
 
 
 def mean_text(mean: float | None, interval: tuple[float, float] | None) -> str:
@@ -128,11 +146,9 @@ def configurations_of(
         if standing.leader is not None and standing.round is not None:
             # Whole rounds decide, so a training of the round in progress changes nothing yet.
             trained = [t for t in trained if repeating.repeat_of(t.number) < standing.round]
-    groups: dict[int, list[Training]] = {}
-    for trial in trained:
-        groups.setdefault(repeating.configuration_of(trial.number), []).append(trial)
+    groups, reused = _groups(trained, repeating)
     values = {number: _values(group, repeating) for number, group in groups.items()}
-    states = {number: _state(group, repeating.repeats) for number, group in groups.items()}
+    states = {number: _state(group, repeating) for number, group in groups.items()}
     if standing is not None and standing.leader is None:
         # It waits for the first repeats of the others.
         states |= {number: "waiting" for number, state in states.items() if state == "complete"}
@@ -155,7 +171,8 @@ def configurations_of(
     found = []
     for number in sorted(groups, key=rank):
         own = values[number]
-        best = min(((sign * value, repeat) for repeat, value in own.items()), default=None)
+        complete_trials = _complete(groups[number])
+        best = min(((sign * value, number) for number, value in complete_trials), default=None)
         record = ConfigurationRecord(
             number=number,
             state=states[number],
@@ -166,19 +183,72 @@ def configurations_of(
             # SciPy takes longer to import than everything else that lists studies.
             interval=interval_of_mean(own.values()) if compared else None,
             trials=tuple(trial.number for trial in groups[number]),
-            best_trial=None if best is None else repeating.number(number, best[1]),
+            best_trial=None if best is None else best[1],
             comparison=comparisons.get(number),
+            reused=tuple(reused.get(number, ())),
         )
         found.append(record)
     return tuple(found)
 
 
+def _groups(
+    trials: Sequence[Training], repeating: Repeating
+) -> tuple[dict[int, list[Training]], dict[int, list[int]]]:
+    """Return the trained trials of each configuration, and the numbers of those that reuse a result.
+
+    Trials that still run are apart, because their factories may not have asked for all parameters.
+    """
+    own: dict[int, list[Training]] = {}
+    reused: dict[int, list[int]] = {}
+    for trial in trials:
+        if trial.reuses is None:
+            own.setdefault(repeating.configuration_of(trial.number), []).append(trial)
+    first: dict[str, int] = {}
+    groups: dict[int, list[Training]] = {}
+    for number, group in own.items():
+        identity = identity_of(group[0].params)
+        # A confirmation's configurations are different ones by their definition, and without
+        # parameters nothing was proposed.
+        joins = _has_ended(group) and group[0].params and not repeating.confirmed
+        same = first.get(identity) if joins else None
+        if same is None:
+            first.setdefault(identity, number)
+        groups.setdefault(number if same is None else same, []).extend(group)
+    of_trial = {trial.number: number for number, group in groups.items() for trial in group}
+    for trial in trials:
+        if trial.reuses in of_trial:
+            reused.setdefault(of_trial[trial.reuses], []).append(trial.number)
+    return groups, reused
+
+
+def _has_ended(trials: Sequence[Training]) -> bool:
+    return all(trial.state in ("complete", "pruned", "failed") for trial in trials)
+
+
+def _complete(trials: Sequence[Training]) -> list[tuple[int, float]]:
+    return [(t.number, t.value) for t in trials if t.state == "complete" and t.value is not None]
+
+
 def _values(trials: Sequence[Training], repeating: Repeating) -> dict[int, float]:
-    complete = [trial for trial in trials if trial.state == "complete"]
-    return {repeating.repeat_of(t.number): t.value for t in complete if t.value is not None}
+    if repeating.is_plain:
+        return {index: value for index, (_, value) in enumerate(_complete(trials))}
+    again = {trial.number: trial.proposals * repeating.repeats for trial in trials}
+    found: dict[int, float] = {}
+    for number, value in _complete(trials):
+        found.setdefault(repeating.repeat_of(number) + again[number], value)
+    return dict(sorted(found.items()))
 
 
-def _state(trials: Sequence[Training], least: int) -> TrialState:
+def _state(trials: Sequence[Training], repeating: Repeating) -> TrialState:
+    """Return the state of one configuration; what a later proposal of it did changes no complete one."""
+    by_proposal: dict[int, list[Training]] = {}
+    for trial in trials:
+        by_proposal.setdefault(repeating.configuration_of(trial.number), []).append(trial)
+    states = [_state_of_proposal(each, repeating.repeats) for each in by_proposal.values()]
+    return "complete" if "complete" in states else states[0]
+
+
+def _state_of_proposal(trials: Sequence[Training], least: int) -> TrialState:
     states = {trial.state for trial in trials}
     for state in ("failed", "pruned", "running", "interrupted", "paused"):
         if state in states:
@@ -212,7 +282,13 @@ def leader_sentence(configurations: Sequence[ConfigurationRecord]) -> str | None
     which = names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
     said += f"; {which} {'is' if len(alike) == 1 else 'are'} not distinguishable from it"
     known = sorted(e.comparison.needed for e in alike if e.comparison and e.comparison.needed)
+    pairs = max(each.comparison.pairs for each in alike if each.comparison)
+    few = tells_nothing(pairs, len(complete))
+    nothing = f"{counted(pairs, 'repeat')} tell{'s' * (pairs == 1)} nothing at {LEVEL:.0%}"
     if known:
         count = str(known[0]) if known[0] == known[-1] else f"{known[0]} to {known[-1]}"
-        said += f" (about {count} repeats would tell, at the spread seen)"
+        would = f"{nothing}; about {count} do" if few else f"about {count} repeats would tell"
+        said += f" ({would}, at the spread seen)"
+    elif few:
+        said += f" ({nothing})"
     return said

@@ -13,21 +13,24 @@ from typing import Literal, Protocol
 
 from sweeper.records.exactness import VerificationVerdict
 from sweeper.records.results import Outcome, Params, StudyStatus
+from sweeper.spec.repeating import Repeating
+
+_EACH_ONCE = Repeating()
 
 
 @dataclass(frozen=True, slots=True)
 class StudyOpened:
     """The study was created or opened; ``status`` has the trials of earlier runs.
 
-    ``is_repeated`` studies are led by a configuration, and all others by a trial. ``directed_by_name``
-    are the objectives whose direction is that of their name.
+    Studies with ``repeating`` configurations are led by one of these, and all others by a trial.
+    ``directed_by_name`` are the objectives whose direction is that of their name.
     """
 
     status: StudyStatus
     workers: int
     storage: str
     resume_command: str = ""
-    is_repeated: bool = False
+    repeating: Repeating = _EACH_ONCE
     directed_by_name: tuple[str, ...] = ()
 
 
@@ -107,13 +110,17 @@ class CheckpointKept:
 
 @dataclass(frozen=True, slots=True)
 class AttemptEnded:
-    """An attempt has ended. ``error`` is one line; the trial's record contains all of it."""
+    """An attempt has ended. ``error`` is one line; the trial's record contains all of it.
+
+    ``reuses`` is the number of the trial whose result the trial takes, if it is not trained.
+    """
 
     trial: int
     attempt: int
     outcome: Outcome
     value: float | None = None
     error: str | None = None
+    reuses: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ import shutil
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from statistics import fmean
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from sweeper.errors import UsageError
@@ -21,6 +22,7 @@ from sweeper.records.configurations import (
     Training,
     TrialState,
     configurations_of,
+    identity_of,
     leader_sentence,
 )
 from sweeper.records.evaluations import EvaluationRecord
@@ -84,12 +86,13 @@ class WorkerRecord(JsonRecord):
 
 @dataclass(frozen=True, slots=True)
 class BestTrial(HasModel):
-    """The complete trial with the best objective.
+    """The complete trial with the best objective, or the best trial of the leading configuration.
 
     Attributes:
         number: The trial's number.
-        value: Its objective.
+        value: Its objective; the mean of the configuration where there is one.
         params: Its parameters, by name.
+        configuration: Number of the leading configuration, in a study with repeats; None in others.
         source: Source of its model; None in a record that is not from a study's results.
 
     Examples:
@@ -102,12 +105,22 @@ class BestTrial(HasModel):
     value: float
     params: Params
     source: ModelSource | None = field(default=None, repr=False, compare=False)
+    configuration: int | None = None
+
+    @property
+    def named(self) -> str:
+        """Return what the value is of: ``trial 7``, or ``configuration 2`` for a mean."""
+        if self.configuration is None:
+            return f"trial {self.number}"
+        return f"configuration {self.configuration}"
 
     def __str__(self) -> str:
-        return f"trial {self.number}, {values_shown({'value': self.value, **self.params})}"
+        name = "value" if self.configuration is None else "mean"
+        return f"{self.named}, {values_shown({name: self.value, **self.params})}"
 
     def to_json(self) -> dict[str, Any]:
-        return json_fields(self, "number", "value", "params")
+        mean = {} if self.configuration is None else {"configuration": self.configuration}
+        return {**json_fields(self, "number", "value", "params"), **mean}
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,6 +179,8 @@ class TrialStatus:
         attempts: Number of attempts, including a running one.
         error: Last line of the error that ended a failed trial, or interrupted it; None otherwise.
         value_of: See `TrialRecord.value_of`.
+        reuses: See `TrialRecord.reuses`.
+        proposals: See `TrialRecord.proposals`.
 
     Examples:
         >>> first, *_ = study.status().trials
@@ -184,6 +199,8 @@ class TrialStatus:
     attempts: int = 1
     error: str | None = None
     value_of: str | None = None
+    reuses: int | None = None
+    proposals: int = 0
 
     @property
     def would_fail_again(self) -> bool:
@@ -208,7 +225,9 @@ class TrialStatus:
         )
 
     def to_json(self) -> dict[str, Any]:
-        return json_fields(self, "number", "state", "params", "value", "epoch", "epochs")
+        reuses = {} if self.reuses is None else {"reuses": self.reuses}
+        fields = json_fields(self, "number", "state", "params", "value", "epoch", "epochs")
+        return {**fields, **reuses}
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,6 +290,11 @@ class StudyStatus:
     confirmed: tuple[ConfigurationRecord, ...] = field(default=(), repr=False)
 
     @property
+    def reused(self) -> int:
+        """Return the number of finished trials that have the result of another one."""
+        return sum(t.reuses is not None and t.state in ("complete", "pruned") for t in self.trials)
+
+    @property
     def finished(self) -> int:
         return self.complete + self.pruned + self.failed
 
@@ -290,6 +314,7 @@ class StudyStatus:
         return {
             **json_fields(self, "study", "objective", "direction", "target", "complete", "running"),
             **json_fields(self, "interrupted", "paused", "pruned", "failed", "waiting", "best"),
+            **({"reused": self.reused} if self.reused else {}),
             "audited": self.exactness.to_json(),
             **(json_fields(self, "codes") if self.codes else {}),
             **({"objectives": several, **json_fields(self, "pareto")} if several else {}),
@@ -330,7 +355,11 @@ def ranked(trials: Iterable[Ranked], status: StudyStatus) -> list[Ranked]:
 def leading(status: StudyStatus, count: int) -> list[TrialStatus]:
     """Return the ``count`` best trials under the present definition and code, the best first."""
     others = {n for group in status.codes if not group.current for n in group.trials}
-    own = [t for t in status.trials if t.state == "complete" and t.number not in others]
+    own = [
+        t
+        for t in status.trials
+        if t.state == "complete" and t.number not in others and t.reuses is None
+    ]
     return ranked(own, replace(status, codes=()))[:count]
 
 
@@ -338,7 +367,7 @@ def leader_of(configurations: Sequence[ConfigurationRecord]) -> BestTrial | None
     """Return the best trial of the leading configuration, with the mean as its value; None for none."""
     for each in configurations[:1]:
         if each.state == "complete" and each.best_trial is not None and each.mean is not None:
-            return BestTrial(each.best_trial, each.mean, each.params)
+            return BestTrial(each.best_trial, each.mean, each.params, configuration=each.number)
     return None
 
 
@@ -357,9 +386,11 @@ def are(count: int | None) -> str:
     return "is" if count == 1 else "are"
 
 
-Outcome = Literal["complete", "interrupted", "paused", "crashed", "lost", "pruned", "failed"]
+Outcome = Literal[
+    "complete", "interrupted", "paused", "crashed", "lost", "pruned", "failed", "reused"
+]
 """End of an attempt. "lost": its worker is gone; "crashed": its process died; "paused": it reached a
-rung of the study's budget."""
+rung of the study's budget; "reused": its trial takes the result of an earlier one."""
 
 _LONGEST_ERROR = 200
 _TEXT_ROWS, _CELL_ROWS, _CELL_WIDTH = 12, 30, 200
@@ -497,6 +528,12 @@ class TrialRecord(HasModel):
         files: Files outside of its own directory that its attempts read and wrote (``"read"`` and
             ``"written"``), each with ``path`` and ``digest``, and what was noticed about them
             (``"notices"``).
+        reuses: Number of the earlier trial with the same parameters whose result it has, because it was
+            not trained (``duplicates="reuse"``); None for a trial with a training of its own.
+        proposals: Number of earlier proposals of its parameters, if it was trained with the seeds that
+            follow theirs (``duplicates="train"`` with repeats).
+        mean_of: Number of the configuration of which ``value`` is the mean, in `StudyResults.best` of a
+            study with repeats; None for a value of this trial.
 
     Examples:
         >>> trial = study.results().trials[0]
@@ -531,6 +568,9 @@ class TrialRecord(HasModel):
     files: Mapping[str, Sequence[Any]] = field(
         default_factory=lambda: {"read": (), "written": (), "notices": ()}
     )
+    reuses: int | None = None
+    proposals: int = 0
+    mean_of: int | None = field(default=None, compare=False)
 
     @property
     def lengths(self) -> tuple[LengthRecord, ...]:
@@ -557,12 +597,15 @@ class TrialRecord(HasModel):
         return next((a.error for a in reversed(self.attempts) if a.error), None)
 
     def __str__(self) -> str:
-        given = {"value": self.value} if self.values is None else self.values
+        name = "value" if self.mean_of is None else f"mean of configuration {self.mean_of}"
+        given = {name: self.value} if self.values is None else self.values
         parts = [f"trial {self.number} of {self.study} {self.state}", values_shown(given)]
         if self.params:
             parts.append(values_shown(self.params))
         done = f"{counted(len(self.epochs), 'epoch')}, {counted(len(self.attempts), 'attempt')}"
         said = "" if self.error is None else f": {value_shown(self.error, _LONGEST_ERROR)}"
+        if self.reuses is not None:
+            said = f", the result of trial {self.reuses}"
         return f"{', '.join(parts)}, {done}{said}"
 
     def __repr__(self) -> str:
@@ -573,6 +616,7 @@ class TrialRecord(HasModel):
             **json_fields(self, "study", "number", "state", "params", "value"),
             **({} if self.values is None else {"values": dict(self.values)}),
             **({} if self.value_of is None else {"value_of": self.value_of}),
+            **({} if self.reuses is None else {"reuses": self.reuses}),
             **json_fields(self, "seed", "digest", "epochs", "attempts", "checkpoints"),
             **json_fields(self, "verification"),
             "audits": [a.to_json() for a in self.audits if a.alike is not None],
@@ -665,7 +709,7 @@ class StudyResults:
             raise LookupError(msg)
         best = self.status.best
         trial = next(t for t in self.trials if t.number == best.number)
-        return replace(trial, value=best.value) if self.status.configurations else trial
+        return replace(trial, value=best.value, mean_of=best.configuration)
 
     @property
     def configurations(self) -> tuple[ConfigurationRecord, ...]:
@@ -854,8 +898,36 @@ def leader_text(status: StudyStatus) -> str:
     if text is None:
         value = f"{status.objective} {value_shown(status.best.value)}"
         text = f"best: trial {status.best.number} with {value} ({status.direction})"
+        twins = twins_text(status)
+        text = text if twins is None else f"{text}; {twins}"
     confirmed = leader_sentence(status.confirmed)
     return text if confirmed is None else f"{text}; confirmed by new trainings: {confirmed}"
+
+
+def twins_text(status: StudyStatus) -> str | None:
+    """Return which trials have the best one's parameters, in a study without repeats; None for none."""
+    best = status.best
+    if best is None or status.configurations:
+        return None
+    others = {n for group in status.codes if not group.current for n in group.trials}
+    same = identity_of(best.params)
+    twins = [
+        trial
+        for trial in status.trials
+        if trial.state == "complete"
+        and trial.number not in others
+        and identity_of(trial.params) == same
+    ]
+    if len(twins) < 2 or not best.params:
+        return None
+    trained = [t.value for t in twins if t.reuses is None and t.value is not None]
+    if len(trained) == 1:
+        how = "trained once"
+    else:
+        how = f"mean {value_shown(fmean(trained))} of {len(trained)} trainings"
+    return (
+        f"trial {best.number} and {counted(len(twins) - 1, 'other')} have these parameters: {how}"
+    )
 
 
 def _columns(

@@ -144,6 +144,7 @@ class IntervalReplay:
             starts_from=None if self.start is None else self.start.path,
             ends_at=(self.end.step, self.end.epoch),
             devices=self.devices,
+            proposals=trial.proposals,
         )
 
 

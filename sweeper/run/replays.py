@@ -68,7 +68,6 @@ from sweeper.run.protocol.messages import (
     Warned,
     assignment_of,
 )
-from sweeper.search.spaces import to_text
 from sweeper.spec.space import CategoricalChoice, Distribution
 from sweeper.support.paths import Location, RunPaths
 
@@ -117,7 +116,7 @@ class Answers:
             msg = f"{asks}, which the trial does not have"
             raise LookupError(msg)
         stored = self.distributions[name]
-        if to_text(stored) != to_text(distribution):
+        if type(stored) is not type(distribution):
             msg = f"{asks} as {distribution}; in the trial it is {stored}"
             raise LookupError(msg)
         return self.values[name]
@@ -149,6 +148,7 @@ class ReplayOrder:
         starts_from: The checkpoint to resume; None to start from the beginning.
         ends_at: Position of ``checkpoints`` at which the replay is ended; None to run to its end.
         devices: ``CUDA_VISIBLE_DEVICES`` of its processes; None to leave it unchanged.
+        proposals: See `TrialRecord.proposals`.
     """
 
     settings: StudySettings
@@ -162,6 +162,7 @@ class ReplayOrder:
     devices: str | None = None
     short: bool = False
     when_stopped: str = "the replay was stopped"
+    proposals: int = 0
 
 
 @dataclass
@@ -374,7 +375,9 @@ class _Attempt:
         if order.prune_after is not None and order.settings.budget is not None:
             # With a budget, a rung ended the trial, and not a pruner.
             pause_after = order.prune_after + 1
-        assignment = assignment_of(settings, self.paths, order.number, self.number)
+        assignment = assignment_of(
+            settings, self.paths, order.number, self.number, proposals=order.proposals
+        )
         return replace(
             assignment,
             known=() if order.starts_from is None else (str(order.starts_from),),

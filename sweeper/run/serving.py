@@ -128,8 +128,8 @@ def opened(prepared: PreparedStudy, storage: str, slots: int, resume_command: st
         workers=slots,
         storage=shown_url(storage),
         resume_command=resume_command,
-        is_repeated=settings.repeats > 1 or settings.confirm is not None,
         directed_by_name=prepared.directed_by_name,
+        repeating=settings.repeating,
     )
 
 

@@ -18,13 +18,14 @@ ignore, so that the trial keeps its number, then the trial itself. Optuna's code
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from statistics import fmean
 from typing import Literal, cast
 
 import optuna
+from optuna.distributions import BaseDistribution
 from optuna.pruners import NopPruner
 from optuna.storages import BaseStorage, InMemoryStorage
 from optuna.study import StudyDirection
@@ -37,6 +38,7 @@ from sweeper.search.spaces import (
     check_grid,
     from_internal,
     grid_value,
+    in_space,
     to_frozen_trial,
     to_internal,
     to_optuna,
@@ -69,8 +71,10 @@ def open_search(
     number: int,
     observations: Sequence[Observation] = (),
     replayed: ReplayedAttributes | None = None,
+    *,
+    redraws: int = 0,
 ) -> SearchSession:
-    """Begin the search of trial ``number``, from 0.
+    """Begin the search of trial ``number``, from 0, which has been drawn again ``redraws`` times.
 
     ``observations`` are the finished trials below ``number - window + 1``, and ``replayed`` has the cached
     attributes of the study's earlier trials.
@@ -80,7 +84,7 @@ def open_search(
     observed = () if spec.window is None else _window(spec.window, number, observations)
     with _blamed_on_sampler(f"it was made for trial {number}"):
         finished = (replayed or ReplayedAttributes()).window(spec, observed)
-        return SearchSession(spec, number, finished, observed)
+        return SearchSession(spec, number, finished, observed, redraws=redraws)
 
 
 @contextmanager
@@ -111,6 +115,8 @@ class SearchSession:
         number: int,
         finished: Sequence[FrozenTrial],
         seen: Sequence[Observation] = (),
+        *,
+        redraws: int = 0,
     ) -> None:
         self._spec = spec
         self._number = number
@@ -121,8 +127,10 @@ class SearchSession:
         self._given = spec.enqueue[number] if number < len(spec.enqueue) else {}
         # Where nothing looks at other trials, their number is not worth the room that it takes.
         trial_number = 0 if spec.window is None else number
-        sampler = make_sampler(spec, number)
-        self._storage = _WindowStorage(spec.study, spec.directions, finished, trial_number)
+        sampler = make_sampler(spec, number, redraws)
+        self._space = {n: d for trial in finished for n, d in trial.distributions.items()}
+        alike = in_space(finished, self._space)
+        self._storage = _WindowStorage(spec.study, spec.directions, alike, trial_number)
         pruner = NopPruner() if spec.pruner is None else spec.pruner()
         self._study = _WindowStudy(spec.study, self._storage, sampler, pruner)
         fixed = {"fixed_params": dict(self._given)} if self._given else {}
@@ -189,7 +197,12 @@ class SearchSession:
             self._hold(name, distribution, value)
             return value
         enqueued = self._checked_given(name, distribution) if name in self._given else None
-        drawn = self._trial._suggest(name, to_optuna(distribution))
+        own = to_optuna(distribution)
+        if self._space.get(name, own) != own:
+            # The first trial with another range: what the sampler drew for all parameters is from the old one.
+            self._storage.move_into({name: own})
+            (self._trial.relative_params or {}).pop(name, None)
+        drawn = self._trial._suggest(name, own)
         if name in self._given:
             return enqueued
         return cast(
@@ -249,7 +262,8 @@ class ReplayedAttributes:
         judges = leaves_attributes(None if spec.pruner is None else spec.pruner())
         if judges or _sampler_leaves_attributes(spec):
             end = max(0, observation.number - (spec.window or 1) + 1)
-            session = SearchSession(spec, observation.number, self._trials[:end])
+            seen, redraws = self._trials[:end], observation.redraws
+            session = SearchSession(spec, observation.number, seen, redraws=redraws)
             session.set_attributes(trial, observation, judges=judges)
         return trial
 
@@ -282,6 +296,11 @@ class _WindowStorage(InMemoryStorage):
         self._studies[study_id].trials = trials
         self._trial_id_to_study_id_and_number = {n: (study_id, n) for n in range(number)}
         self._max_trial_id = number - 1
+
+    def move_into(self, space: Mapping[str, BaseDistribution]) -> None:
+        """Show the trials as if their parameters were from ``space``."""
+        for study in self._studies.values():
+            study.trials = in_space(study.trials, space)
 
     def get_best_trial(self, study_id: int) -> FrozenTrial:
         # The parent keeps the best one as trials are added, which they were not.

@@ -10,6 +10,7 @@ failed trial is not taken by another.
 
 from __future__ import annotations
 
+import copy
 import decimal
 import json
 import math
@@ -34,6 +35,7 @@ class Observation:
         value: The first objective; None unless the trial is complete or was pruned after an epoch.
         intermediate: The objective after each epoch, by the epoch's number from 0.
         values: All objectives in order, if the study has several.
+        redraws: How often its parameters were drawn again.
     """
 
     number: int
@@ -43,6 +45,7 @@ class Observation:
     value: float | None
     intermediate: Mapping[int, float]
     values: tuple[float, ...] | None = None
+    redraws: int = 0
 
 
 def to_optuna(distribution: Distribution) -> BaseDistribution:
@@ -131,20 +134,47 @@ def same_choice(one: CategoricalChoice, other: CategoricalChoice) -> bool:
 
 
 def check_alike(name: str, distribution: Distribution, earlier: Distribution, number: int) -> None:
-    """Check that a trial's parameter is compatible with that of the earlier trial ``number``.
+    """Check that a trial's parameter has the kind of that of the earlier trial ``number``.
 
-    Optuna's rule: the same kind, the same ``log``, the same choices; bounds may differ.
+    Ranges and choices may differ, because no trial's result depends on them.
     """
-    if isinstance(distribution, Categorical) or isinstance(earlier, Categorical):
-        alike = to_text(distribution) == to_text(earlier)
-    else:
-        alike = type(distribution) is type(earlier) and distribution.log == earlier.log
-    if not alike:
+    if type(distribution) is not type(earlier):
         msg = (
             f"parameter {name!r} is {earlier} in trial {number} and {distribution} here; use the "
-            "same kind and choices in every trial, or another name"
+            "same kind in every trial, or another name"
         )
         raise ParameterError(msg)
+
+
+def in_space(
+    trials: Sequence[FrozenTrial], space: Mapping[str, BaseDistribution]
+) -> list[FrozenTrial]:
+    """Return the trials as if their parameters were from ``space``, without the values outside of it.
+
+    A study's ranges and choices may change, and Optuna's samplers expect one set of choices. Trials
+    that need no change are the same objects.
+    """
+    found = []
+    for trial in trials:
+        differing = {n: d for n, d in trial.distributions.items() if space.get(n, d) != d}
+        if differing:
+            inside = {n for n in differing if _has(space[n], trial.params[n])}
+            kept = [n for n in trial.params if n not in differing or n in inside]
+            distributions = {n: space.get(n, trial.distributions[n]) for n in kept}
+            params = {n: trial.params[n] for n in kept}
+            moved = copy.copy(trial)
+            moved.params, moved.distributions = params, distributions
+            found.append(moved)
+        else:
+            found.append(trial)
+    return found
+
+
+def _has(distribution: BaseDistribution, value: CategoricalChoice) -> bool:
+    choices = getattr(distribution, "choices", None)
+    if choices is not None:
+        return any(same_choice(choice, value) for choice in choices)
+    return distribution._contains(distribution.to_internal_repr(value))
 
 
 def to_frozen_trial(observation: Observation) -> FrozenTrial:

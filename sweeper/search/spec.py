@@ -320,15 +320,20 @@ def _value_at(coordinate: float, distribution: BaseDistribution) -> Any:
     return value
 
 
-def sampler_seed(study_seed: int, number: int) -> int:
+def sampler_seed(study_seed: int, number: int, redraws: int = 0) -> int:
     """Return the seed (below 2**32) of trial ``number``'s sampler, a child of the study's seed."""
-    return _child_seed(study_seed, b"sampler", number)
+    return _child_seed(study_seed, b"sampler", number, *([redraws] if redraws else ()))
 
 
-def make_sampler(spec: SamplerSpec, number: int) -> BaseSampler:
-    """Return trial ``number``'s sampler; for a grid, a random one that is not used."""
+_REDRAWN_POINTS = 1 << 16
+"""Distance in a sequence of points between the draws of one trial, above any number of trials."""
+
+
+def make_sampler(spec: SamplerSpec, number: int, redraws: int = 0) -> BaseSampler:
+    """Return trial ``number``'s sampler for its first draw or a later one; a grid's is not used."""
     quieten_optuna()
-    seed = sampler_seed(spec.seed, number)
+    seed = sampler_seed(spec.seed, number, redraws)
+    number += redraws * _REDRAWN_POINTS
     if spec.factory is None:
         return _named(spec, number, seed)
     sampler = spec.factory(seed)

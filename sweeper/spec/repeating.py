@@ -82,11 +82,16 @@ class Repeating:
             return repeat * len(self.confirmed) + self.confirmed.index(configuration)
         return configuration * self.repeats + repeat
 
-    def seed_position(self, number: int) -> int:
-        """Return the position of the trial's seed among those of its study's seed."""
+    def seed_position(self, number: int, proposals: int = 0) -> int:
+        """Return the position of the trial's seed among those of its study's seed.
+
+        ``proposals`` is the number of earlier proposals of its configuration, whose seeds precede its own.
+        """
         if self.confirmed:
             return _CONFIRMING_SEEDS + self.repeat_of(number)
-        return number if self.repeats == 1 else self.repeat_of(number)
+        if self.repeats == 1:
+            return number
+        return self.repeat_of(number) + proposals * self.repeats
 
 
 @dataclass(frozen=True, slots=True)

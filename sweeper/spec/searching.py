@@ -26,6 +26,12 @@ At = Literal["end", "last", "best"]
 NonFinite = Literal["continue", "fail"]
 """Effect on a trial of a loss or an objective that is NaN or infinite after an epoch."""
 
+Duplicates = Literal["reuse", "train", "redraw"]
+"""Treatment of a trial with the parameters of an earlier one."""
+
+MOST_REDRAWS = 10
+"""Most times that the sampler is asked again for one trial with ``duplicates="redraw"``."""
+
 SAMPLERS = ("tpe", "random", "grid", "qmc", "cmaes", "gp")
 """The samplers that can be selected by name."""
 

@@ -16,11 +16,22 @@ from rich.table import Table
 from rich.text import Text
 
 from sweeper.records.code import CodeGroup
-from sweeper.records.configurations import ConfigurationRecord, leader_sentence, mean_text
+from sweeper.records.configurations import (
+    ConfigurationRecord,
+    identity_of,
+    leader_sentence,
+    mean_text,
+)
 from sweeper.records.events import StudyOpened
 from sweeper.records.exactness import Exactness
 from sweeper.records.printing import trials_named
-from sweeper.records.results import StudyStatus, TrialStatus, parameter_headers, ranked
+from sweeper.records.results import (
+    StudyStatus,
+    TrialStatus,
+    parameter_headers,
+    ranked,
+    twins_text,
+)
 from sweeper.spec.repeating import confirmation_name
 from sweeper.spec.searching import Objective
 from sweeper.views.formats import choice_text, one_line, params_text, time_text, value_text
@@ -97,7 +108,8 @@ class TrialsTable:
 
     def _cells(self, trial: TrialStatus) -> dict[str, Any]:
         """Return a trial's cells by header, except for its parameters."""
-        state = Text(trial.state, STATE_STYLES[trial.state])
+        taken = "" if trial.reuses is None else f" (trial {trial.reuses})"
+        state = Text(f"{trial.state}{taken}", STATE_STYLES[trial.state])
         found: dict[str, Any] = {"trial": trial.number, "state": state}
         if self.latest:
             found["epoch"] = _epoch(trial, now=trial.state == "running")
@@ -200,7 +212,14 @@ def confirmation_hint(status: StudyStatus, command: str) -> Text | None:
 
     The spread of single trainings is unknown, so a quarter of the range of all values counts as close.
     """
-    complete = [t for t in ranked(status.trials, status) if t.state == "complete"]
+    complete = list(
+        # The first trial of each set of parameters, which is what a confirmation compares.
+        {
+            identity_of(t.params): t
+            for t in reversed(ranked(status.trials, status))
+            if t.state == "complete"
+        }.values()
+    )[::-1]
     if status.configurations or status.confirmed or status.best is None or len(complete) < 2:
         return None
     values = [t.value for t in complete if t.value is not None and math.isfinite(t.value)]
@@ -283,11 +302,11 @@ def studies_table(statuses: Sequence[StudyStatus]) -> RenderableType:
             f"{status.finished}/{status.target}",
             *(_count(status, state) for state in states),
             status.best.value if status.best else None,
-            status.best.number if status.best else None,
+            status.best.named if status.best else None,
         ]
         for status in statuses
     ]
-    table = plain_table(["study", "done", *states, "best", "of trial"], rows, left=("study",))
+    table = plain_table(["study", "done", *states, "best", "of"], rows, left=("study", "of"))
     warned = [s for s in statuses if s.exactness.warning is not None]
     if not warned:
         return table
@@ -327,6 +346,8 @@ def study_summary(status: StudyStatus, next_commands: Sequence[str]) -> Renderab
                 f"  {params_text(status.best.params)}",
             )
         )
+    if (twins := twins_text(status)) is not None:
+        parts.append(Text(twins, style="dim"))
     parts += lengths_lines(status)
     parts += codes_lines(status)
     parts.append(exactness_line(status.exactness))
@@ -368,6 +389,8 @@ def counts_line(status: StudyStatus, states: Sequence[str] = _COUNTED) -> Text:
         if count:
             line.append(f", {count} ")
             line.append(state, style=STATE_STYLES[state])
+        if state == "complete" and status.reused:
+            line.append(f" ({status.reused} reused)")
     if status.seconds_left is not None:
         line.append(f", ~{time_text(status.seconds_left)} left")
     return line

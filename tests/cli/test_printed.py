@@ -37,6 +37,7 @@ from sweeper.records.results import (
     ParetoTrial,
 )
 from sweeper.replay.reports import CheckFinding, CheckReport, Estimate, Line
+from sweeper.spec.repeating import Repeating
 from sweeper.spec.searching import Objective
 
 ENTRY = re.compile(r"^\$ ((?:[A-Z]+=\w+ )*)(.+?)(?: -> (\d))?\n((?:    .*\n|\n)+)", re.MULTILINE)
@@ -188,10 +189,10 @@ def ended(number, value=None, outcome="complete"):
     return AttemptEnded(number, 1, outcome, value)
 
 
-def opened(target=6, *, is_repeated=False, counts=(), **changes):
+def opened(target=6, *, repeats=1, counts=(), **changes):
     status = replace(OPENED.status, **{"target": target, "best": None, "pruned": 0, **changes})
     status = with_trials(status, **dict(counts))
-    return replace(OPENED, status=status, is_repeated=is_repeated)
+    return replace(OPENED, status=status, repeating=Repeating(repeats))
 
 
 def counted(target=6, seconds_left=None, best=None, configurations=(), **counts):
@@ -305,8 +306,8 @@ RUNS = {
     "earlier_best": [opened(best=BestTrial(0, 0.8, {"lr": 0.7})), *running(1), ended(1, 0.5)],
     "best_elsewhere": [opened(), *running(1), ended(1, 0.5), counted(best=BestTrial(5, 0.85, {}))],
     "best_here": [opened(best=BestTrial(0, 0.8, {})), *running(2), ended(2, 0.9)],
-    "repeated": [opened(is_repeated=True), *running(0), ended(0, 0.99)],
-    "led": [opened(is_repeated=True), *running(0), ended(0, 0.99), counted(configurations=LEADING)],
+    "repeated": [opened(repeats=2), *running(0), ended(0, 0.99)],
+    "led": [opened(repeats=2), *running(0), ended(0, 0.99), counted(configurations=LEADING)],
     "ends": ENDS,
     "ends_later": [*ENDS, *running(4, attempt=2), ended(4, 0.5)],
     "resumed": [opened(counts={"interrupted": 2}), *running(0, attempt=2)],
@@ -324,7 +325,7 @@ RUNS = {
         *(opened(), *running(0), ended(0, outcome="interrupted")),
         counted(running=1, seconds_left=90.0),
     ],
-    "more_rounds": [opened(2, is_repeated=True), counted(4, complete=2, running=2)],
+    "more_rounds": [opened(2, repeats=2), counted(4, complete=2, running=2)],
 }
 """By name, the events of a run, and the seconds between them."""
 

@@ -1,6 +1,6 @@
 """A trial process without TensorFlow: it says what a real one says, and trains a chain of digests.
 
-Run as ``python fake_trial.py DESCRIPTOR PACE``. Its "weights" after an epoch are a hash of those before,
+Run as ``python fake_trial.py DESCRIPTOR PACE STEP``. With a step it has few parameters, and proposes them. Its "weights" after an epoch are a hash of those before,
 so a trial that lost, repeated or mixed up an epoch anywhere ends with another digest. It imports
 nothing of sweeper's, so that it starts in some hundredths of a second.
 """
@@ -37,6 +37,7 @@ class Trial:
         self.assignment = assignment
         self.directory = Path(assignment["checkpoints"][-1])
         self.pace = float(sys.argv[2])
+        self.step = float(sys.argv[3]) or None
 
     def send(self, kind, **fields):
         self.connection.send_bytes(json.dumps({"kind": kind, **fields}).encode())
@@ -49,7 +50,7 @@ class Trial:
 
     def ask(self, name, low, high):
         distribution = {
-            "kind": "FloatRange", "low": low, "high": high, "log": False, "step": None
+            "kind": "FloatRange", "low": low, "high": high, "log": False, "step": self.step
         }  # fmt: skip
         self.send("Suggest", name=name, distribution=distribution)
         return float(self.receive()["value"])
@@ -95,6 +96,11 @@ class Trial:
         pause = self.assignment.get("pause_after")
         try:
             x = self.ask("x", 0.0, 1.0)
+            if self.step is not None and not losses:
+                self.send("Propose")
+                if not self.receive()["value"]:
+                    self.send("StoppedHere", step=0)
+                    return
             pauses = random.Random(self.assignment["number"])
             lengths = [pauses.lognormvariate(0, 0.5) for _ in range(epochs)]
             done = len(losses)

@@ -44,7 +44,8 @@ class FakeLauncher:
 
     isolation = "spawn"
 
-    def __init__(self, pace, first_pace):
+    def __init__(self, pace, first_pace, step=None):
+        self._step = step
         self._paces = [pace] if first_pace is None else [pace, first_pace]
 
     def launch(self, assignment):
@@ -52,7 +53,10 @@ class FakeLauncher:
         channel, theirs = Channel.pair()
         with Path(assignment.log).open("ab") as log:
             process = subprocess.Popen(
-                [sys.executable, "-S", "-E", str(FAKE_TRIAL), str(theirs.fileno()), str(pace)],
+                [
+                    *(sys.executable, "-S", "-E", str(FAKE_TRIAL), str(theirs.fileno())),
+                    *(str(pace), str(self._step or 0)),
+                ],
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -97,6 +101,7 @@ class WorkerOptions:
     first_pace: float | None = None
     host: str | None = None
     decides_at: int | None = None
+    step: float | None = None
 
 
 def new_study(repository, runs, study, *, epochs, **given):
@@ -142,7 +147,7 @@ def work(options, events):
         settings = StudySettings.from_json(dict(repository.study(options.study).definition))
         context = slot_context(
             *(repository, settings, Path(options.runs)),
-            *(FakeLauncher(options.pace, options.first_pace), tell),
+            *(FakeLauncher(options.pace, options.first_pace, options.step), tell),
             host=options.host,
             worker_row=WorkerRow(slots=options.slots, lease_seconds=options.lease_seconds),
         )

@@ -174,12 +174,19 @@ SAME = {
     "an unused function of a helper": (HELP, "return 1", "return 2"),
     "an unused constant": (MAIN, "WIDTH = 32", "WIDTH = 32\nOTHER = 1"),
     "a string instead of a comment": (HELP, "    y = x", "    'why'\n    y = x"),
+    "a range": (MAIN, "8, 64", "8, 2 * max(64, WIDTH), log=True"),
     "a number's notation": (MAIN, "WIDTH = 32", "WIDTH = 0x20"),
 }
 
 CHANGED = {
     "a layer's size": (MAIN, "SIZES)", "SIZES) + 1", "make_model"),
-    "a range": (MAIN, "8, 64", "8, 128", "make_model"),
+    "a range and the width that it is used for": (
+        *(MAIN, "8, 64)\n        CACHE", "8, 128) + 1\n        CACHE"),
+        "make_model",
+    ),
+    "a parameter's name": (MAIN, '"units", 8', '"width", 8', "make_model"),
+    "a parameter's kind": (MAIN, "suggest_int", "suggest_float", "make_model"),
+    "a range with an effect": (MAIN, "8, 64", "8, CACHE.setdefault(0, 64)", "make_model"),
     "a constant": (MAIN, "WIDTH = 32", "WIDTH = 64", "WIDTH"),
     "a constant's items": (MAIN, "append(WIDTH)", "append(3)", "SIZES"),
     "a data file's name": (MAIN, "digits.npz", "letters.npz", "DATA"),

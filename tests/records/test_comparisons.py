@@ -78,9 +78,14 @@ def test_the_better_mean_leads_in_either_direction_and_the_first_of_equal_ones()
     assert leading(values, "minimize", values) == 2
 
 
-def test_equal_values_of_every_repeat_are_better_only_if_they_differ_and_one_is_never():
+def test_equal_differences_are_no_certainty_and_one_is_none():
     assert compare({0: {0: 1.0, 1: 1.0}, 1: {0: 1.0, 1: 1.0}}, "maximize")[1].p == 1.0
-    assert compare({0: {0: 2.0, 1: 2.0}, 1: {0: 1.0, 1: 1.0}}, "maximize")[1].verdict == "better"
+    two = compare({0: {0: 0.97, 1: 0.96}, 1: {0: 0.96, 1: 0.95}}, "maximize")[1]
+    assert two.verdict == "not distinguishable"
+    assert two.interval[0] < 0 < two.interval[1]
+    many = {r: 0.9 + r / 100 for r in range(8)}
+    lower = {r: value - 0.01 for r, value in many.items()}
+    assert compare({0: many, 1: lower}, "maximize")[1].verdict == "better"
     found = compare({0: {0: 1.0}, 1: {0: 0.5}}, "maximize")[1]
     assert (found.p, found.interval, found.needed) == (None, None, None)
     assert found.verdict == "not distinguishable"
@@ -100,6 +105,29 @@ def test_equal_configurations_are_called_better_in_at_most_five_percent(seed, re
     """The leader is chosen among all eight, which a correction for seven would not cover."""
     tables = np.random.default_rng(seed).normal(size=(_ROUNDS, repeats, count))
     assert sum(_any_better(table) for table in tables) / _ROUNDS <= 0.065
+
+
+@pytest.mark.parametrize(
+    ("samples", "accuracy", "count"), [(200, 0.99, 2), (50, 0.96, 2), (50, 0.96, 8)]
+)
+def test_two_repeats_of_a_metric_in_steps_keep_the_level(samples, accuracy, count, monkeypatch):
+    random = np.random.default_rng(6)
+    tables = random.binomial(samples, accuracy, (_ROUNDS, 2, count)) / samples
+    assert sum(_any_better(table) for table in tables) / _ROUNDS <= 0.06
+    # The negative control: where equal differences are certain.
+    monkeypatch.setattr(comparisons, "resolution_of", lambda _: 1e-12)
+    assert sum(_any_better(table) for table in tables) / _ROUNDS > 0.06
+
+
+def test_a_sentence_says_that_two_repeats_tell_nothing():
+    found = configurations_of(_trials([0.9, 0.94, 0.92, 0.97]), "maximize", {"repeats": 2})
+    said = leader_sentence(found)
+    assert "0 is not distinguishable from it (2 repeats tell nothing at 5%; about" in said
+    assert said.endswith("do, at the spread seen)")
+    more = _trials([0.9, 0.94, 0.92, 0.91, 0.92, 0.97, 0.9, 0.93])
+    assert "tell nothing" not in leader_sentence(
+        configurations_of(more, "maximize", {"repeats": 4})
+    )
 
 
 def _any_better(table):
@@ -182,6 +210,8 @@ class _Trial:
     value: float | None = None
     state: TrialState = "complete"
     params: dict[str, Any] = field(default_factory=dict)
+    reuses: int | None = None
+    proposals: int = 0
 
 
 def _trials(values):
@@ -196,6 +226,35 @@ def test_repeats_are_joined_by_number_and_ranked_by_mean():
     assert (leader.mean, leader.std, leader.trials, leader.best_trial) == (9.0, 1.0, (3, 4, 5), 5)
     assert leader.comparison is None
     assert other.comparison.leader == 1
+
+
+def test_trials_with_equal_parameters_are_one_configuration():
+    """1, 1.0 and True differ, the order of names does not; a running trial may ask for more."""
+    params = [{"a": 1, "b": 2}, {"b": 2, "a": 1}, {"a": 1.0, "b": 2}, {"a": True, "b": 2}, {"a": 1}]
+    trials = [_Trial(n, float(n), params=each) for n, each in enumerate(params)]
+    trials.append(_Trial(5, None, "running", params=params[0]))
+    trials.append(_Trial(6, 0.0, params=params[0], reuses=0))
+    found = configurations_of(trials, "minimize", {})
+    assert [(each.number, each.trials, each.reused) for each in found] == [
+        *[(0, (0, 1), (6,)), (2, (2,), ()), (3, (3,), ()), (4, (4,), ()), (5, (5,), ())]
+    ]
+    assert found[0].values == {0: 0.0, 1: 1.0}
+    # Without parameters, nothing was proposed twice.
+    assert len(configurations_of(_trials([1.0, 2.0]), "minimize", {})) == 2
+
+
+def test_a_repeated_proposal_has_the_next_repeats_and_a_reused_one_none():
+    first, again, other = ({"x": x} for x in (1, 1, 2))
+    trials = [
+        _Trial(n, n + 0.5, params=each) for n, each in enumerate([first, first, other, other])
+    ]
+    trials += [_Trial(n, n + 0.5, params=again, proposals=1) for n in (4, 5)]
+    trials += [_Trial(n, n - 5.5, params=again, reuses=n - 6) for n in (6, 7)]
+    found = {each.number: each for each in configurations_of(trials, "minimize", {"repeats": 2})}
+    assert found.keys() == {0, 1}
+    assert found[0].values == {0: 0.5, 1: 1.5, 2: 4.5, 3: 5.5}
+    assert (found[0].trials, found[0].reused) == ((0, 1, 4, 5), (6, 7))
+    assert found[1].comparison.pairs == 2
 
 
 def test_repeats_with_other_parameters_are_no_configuration():

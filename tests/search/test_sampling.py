@@ -111,11 +111,37 @@ def test_a_session_gives_the_same_value_again_and_refuses_another_distribution()
         session.suggest("flag", Categorical((0, 1)))
 
 
-def test_choices_that_differ_between_trials_are_refused_by_name():
+def test_a_kind_that_differs_between_trials_is_refused_by_name():
     seen = [Observation(0, "complete", {"x": 1}, {"x": Categorical((1, 2))}, 0.5, {})]
     session = open_search(replace(TPE, window=1), 1, seen)
-    with pytest.raises(ParameterError, match="same kind and choices in every trial"):
-        session.suggest("x", Categorical((1, 2, 3)))
+    with pytest.raises(ParameterError, match="same kind in every trial"):
+        session.suggest("x", IntRange(1, 3))
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "good"),
+    [
+        (Categorical(("a", "b", "c")), Categorical(("b", "c", "d")), "c"),
+        (IntRange(1, 3), IntRange(2, 4), 3),
+        (FloatRange(0.0, 1.0), FloatRange(0.5, 2.0, step=0.5), 1.0),
+    ],
+)
+def test_a_sampler_uses_the_trials_within_a_changed_space(before, after, good):
+    """The first trial with the new space, and those after it, draw near the best value that is in both."""
+    values = before.choices if isinstance(before, Categorical) else (before.low, before.high)
+    outside = next(value for value in values if value != good)
+    seen = [
+        Observation(n, "complete", {"x": x}, {"x": before}, float(x != good), {})
+        for n, x in enumerate([good, outside] * 10)
+    ]
+    drawn = [open_search(replace(TPE, window=1), 20, seen).suggest("x", after)]
+    seen.append(Observation(20, "complete", {"x": good}, {"x": after}, 0.0, {}))
+    for seed in range(20):
+        session = open_search(replace(TPE, window=1, seed=seed), 21, seen)
+        drawn.append(session.suggest("x", after))
+    assert drawn.count(good) > len(drawn) / 2
+    assert {*drawn} <= {*after.choices} if isinstance(after, Categorical) else True
+    assert [o.distributions["x"] for o in seen[:20]] == [before] * 20
 
 
 def test_a_window_with_a_trial_missing_is_refused():

@@ -21,7 +21,14 @@ from multiprocessing.connection import Connection
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from sweeper.errors import ExecutionError, ParameterError
-from sweeper.run.protocol.messages import Answered, Judge, Message, SentMessage, Suggest
+from sweeper.run.protocol.messages import (
+    Answered,
+    Judge,
+    Message,
+    Propose,
+    SentMessage,
+    Suggest,
+)
 from sweeper.spec.space import CategoricalChoice, Distribution
 
 
@@ -53,7 +60,7 @@ class Link(ABC):
         """Send a message to the worker."""
 
     @abstractmethod
-    def ask(self, question: Suggest | Judge) -> Answered:
+    def ask(self, question: Suggest | Judge | Propose) -> Answered:
         """Send a request to the worker, and wait for the answer."""
 
     @abstractmethod

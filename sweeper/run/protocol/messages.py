@@ -110,8 +110,16 @@ class Judge:
 
 
 @sendable
+class Propose:
+    """Request to train a built trial that has no checkpoint; answered by `Answered`, whether it is trained here."""
+
+
+@sendable
 class Answered:
-    """Answer to a request: a parameter's value, or whether the pruner ends the trial; ``error`` if there is none."""
+    """Answer to a request: a parameter's value, whether the pruner ends the trial, or whether it is trained.
+
+    ``error`` if there is none.
+    """
 
     value: CategoricalChoice
     error: str | None = None
@@ -246,6 +254,7 @@ class Assignment:
         origin: Origin of its checkpoints without the parameters; None if nobody resumes from them.
         order: What to do instead of training the trial: replay it, evaluate its checkpoints or export
             its model; None to train.
+        proposals: Number of earlier proposals of its parameters; see `Repeating.seed_position`.
     """
 
     settings: StudySettings
@@ -263,16 +272,24 @@ class Assignment:
     source: StudySource | None = None
     origin: Origin | None = None
     order: Replay | Evaluation | ExportOrder | None = None
+    proposals: Count = 0
 
 
 def assignment_of(
-    settings: StudySettings, paths: RunPaths, number: int, attempt: int, *, anew_after: int = 0
+    settings: StudySettings,
+    paths: RunPaths,
+    number: int,
+    attempt: int,
+    *,
+    anew_after: int = 0,
+    proposals: int = 0,
 ) -> Assignment:
     """Return the assignment of an attempt; callers set its other fields by `dataclasses.replace`.
 
     ``anew_after`` is the number of the last attempt whose checkpoints are not resumed; 0 for none.
     """
     return Assignment(
+        proposals=proposals,
         settings=settings,
         number=number,
         attempt=attempt,
@@ -441,6 +458,7 @@ Message = (
     Assignment
     | Suggest
     | Judge
+    | Propose
     | Answered
     | Surroundings
     | ReplayBuilt

@@ -32,6 +32,7 @@ from sweeper.run.protocol.messages import (
     Judge,
     LastMessage,
     Message,
+    Propose,
     Started,
     Stop,
     Suggest,
@@ -93,7 +94,7 @@ class ChannelLink(Link):
             cut = {} if RECORDER.before.complete else {"cut": True}
             self.send(FilesUsed({**uses_to_json(uses), **cut}, ended))
 
-    def ask(self, question: Suggest | Judge) -> Answered:
+    def ask(self, question: Suggest | Judge | Propose) -> Answered:
         with self._asking:
             self.send(question)
             return self._answers.get()

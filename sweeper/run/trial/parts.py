@@ -122,8 +122,9 @@ def _without_tf_config() -> Iterator[None]:
 
 def seeds_of(assignment: Assignment) -> TrialSeeds:
     """Return the trial's seeds."""
-    settings = assignment.settings
-    return TrialSeeds(settings.seed, settings.repeating.seed_position(assignment.number))
+    settings, number = assignment.settings, assignment.number
+    position = settings.repeating.seed_position(number, assignment.proposals)
+    return TrialSeeds(settings.seed, position)
 
 
 def make_trial(assignment: Assignment, seeds: TrialSeeds, link: Link) -> Trial:

@@ -49,6 +49,7 @@ from sweeper.run.protocol.messages import (
     Finished,
     Judge,
     Preparing,
+    Propose,
     Replay,
     ReplayBuilt,
     Started,
@@ -173,6 +174,10 @@ def run_trial(
     store_at = partial(open_store, spool=spool, origin=origin)
     loaded = load_newest(directories, warn, known=known, origin=origin)
     loaded = _relocated(loaded, trial.directory)
+    # A trial that has trained goes on, whatever other trials have done since.
+    if loaded is None and order is None and not link.ask(Propose()).value:
+        link.send(StoppedHere(step=0))
+        return
     keep: Retention = KEEP_ALL
     observer: TrialObserver
     if order is None:

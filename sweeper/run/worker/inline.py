@@ -18,6 +18,7 @@ from sweeper.run.protocol.messages import (
     Assignment,
     Judge,
     Message,
+    Propose,
     Started,
     Suggest,
     Warned,
@@ -98,7 +99,7 @@ class _InlineLink(Link):
     def send(self, message: Message) -> None:
         self._handle(message)
 
-    def ask(self, question: Suggest | Judge) -> Answered:
+    def ask(self, question: Suggest | Judge | Propose) -> Answered:
         return cast("Answered", self._handle(question))
 
     def stop_requested(self) -> bool:

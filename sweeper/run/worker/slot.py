@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from sweeper.db.repository import Claim, DecidedRung, Waiting
+from sweeper.db.repository import Claim, DecidedRung, Proposal, Waiting
 from sweeper.errors import (
     DatabaseUnavailableError,
     DefinitionError,
@@ -54,6 +54,7 @@ from sweeper.run.protocol.messages import (
     LastMessage,
     Message,
     Preparing,
+    Propose,
     Started,
     StepsReached,
     Stop,
@@ -90,6 +91,8 @@ _PARTING = 10.0
 _PARTING_AT_ONCE = 5.0  # the same after a request to kill; longer than a slow answer takes
 _SILENT = 5.0
 """Seconds for which a slot waits for other trials without a word: the end of every sweep is such a wait."""
+_PROPOSING = 0.2
+"""Seconds between two questions whether lower trials have asked for their parameters."""
 _KILLED = "killed on request"
 
 
@@ -243,19 +246,13 @@ class AttemptSupervisor(TrialSupervisor):
             self._close(AttemptEnd("interrupted", error="stopped before it began"))
             return
         kills_before = out_of_memory_kills()
-        runner = context.runner
         try:
-            assignment = self._assignment()
             context.tell(AttemptStarted(claim.number, claim.attempt))
             self._make_directory()
-            if callable(runner):
-                self.started(self._study.worker.pid, "inline")
-                runner(assignment, self)
-                status = ExitStatus(0)
-            else:
-                status = converse(runner, assignment, self)
-                if self._recorder.last is None:
-                    self._queue.check()
+            status = self._converse()
+            while self._recorder.decision == "again":
+                self._begin_again()
+                status = self._converse()
         except GarbledError as error:
             self._recorder.last = Failed(f"{type(error).__name__}: {error}")
             status = ExitStatus(None)
@@ -279,6 +276,31 @@ class AttemptSupervisor(TrialSupervisor):
             )
         )
 
+    def _converse(self) -> ExitStatus:
+        """Run the trial's process, or the trial in this one, to its last message."""
+        assignment, runner = self._assignment(), self._context.runner
+        if callable(runner):
+            self.started(self._study.worker.pid, "inline")
+            runner(assignment, self)
+            return ExitStatus(0)
+        status = converse(runner, assignment, self)
+        if self._recorder.last is None:
+            self._queue.check()
+        return status
+
+    def _begin_again(self) -> None:
+        """Run the factories in a new process, with other draws or seeds: nothing has trained yet."""
+        proposal = self._recorder.proposal
+        self._claim = replace(
+            self._claim,
+            params=self._claim.params if proposal.proposals else {},
+            redraws=proposal.redraws,
+            proposals=proposal.proposals,
+        )
+        self._recorder = AttemptRecorder(
+            self._context, self._claim, self._queue, self._check_waiting
+        )
+
     def _check_waiting(self) -> None:
         """Raise an error if the trial should no longer wait for the database."""
         context = self._context
@@ -300,10 +322,7 @@ class AttemptSupervisor(TrialSupervisor):
         self.last = self._recorder.last
         if isinstance(self.last, Failed) and self.last.of_study and self._has_succeeded():
             self.last = replace(self.last, of_study=False)
-        if (dependence := self._recorder.dependence(self._check_parting)) is not None:
-            error = IndependenceError(dependence)
-            self._close(AttemptEnd("interrupted", error=f"IndependenceError: {error}"))
-            raise error
+        self._check_dependence()
         completed = isinstance(self.last, Finished) and self.last.outcome == "complete"
         if completed and not self._study.settings.repeating.is_plain:
             repository = self._study.impatient
@@ -313,6 +332,8 @@ class AttemptSupervisor(TrialSupervisor):
             if differs is not None:
                 self.last = Failed(f"ParameterError: {differs}")
         end = end_of(claim, self._study.settings, self.last, death, log)
+        if self._recorder.decision == "reuse" and isinstance(self.last, StoppedHere):
+            end = AttemptEnd("reused", reuses=self._recorder.proposal.of)
         self._close(end)
         if end.notice is not None:
             context.tell(Notice(end.notice))
@@ -332,6 +353,13 @@ class AttemptSupervisor(TrialSupervisor):
             found = context.ask(lambda: impatient.failing_alike(claim.study, least))
             if found is not None:
                 raise all_fail_alike(claim.study, *found)
+
+    def _check_dependence(self) -> None:
+        """Close the attempt and raise an error if the trial depends on another one by a file."""
+        if (dependence := self._recorder.dependence(self._check_parting)) is not None:
+            error = IndependenceError(dependence)
+            self._close(AttemptEnd("interrupted", error=f"IndependenceError: {error}"))
+            raise error
 
     def _has_succeeded(self) -> bool:
         """Return whether a trial of the study has a value, so that the definition is not the cause."""
@@ -362,7 +390,8 @@ class AttemptSupervisor(TrialSupervisor):
         line = None
         if end.error is not None and end.stops is None:  # otherwise the run reports it
             line = end.error.strip().splitlines()[-1]
-        self._context.tell(AttemptEnded(claim.number, claim.attempt, end.outcome, end.value, line))
+        ended = AttemptEnded(claim.number, claim.attempt, end.outcome, end.value, line, end.reuses)
+        self._context.tell(ended)
         for rung in decided:
             self._context.tell(rung_event(rung))
 
@@ -414,6 +443,7 @@ class AttemptSupervisor(TrialSupervisor):
             assignment_of(
                 *(settings, self._study.paths, claim.number, claim.attempt),
                 anew_after=claim.anew_after,
+                proposals=claim.proposals,
             ),
             known=self._known_checkpoints(),
             enqueued=self._enqueued(),
@@ -498,7 +528,14 @@ class TrialSearch:
 
     def _suggest(self, question: Suggest) -> Answered:
         """Draw and store a parameter, or return the value that an earlier attempt stored."""
-        drawn = self._session().suggest(question.name, question.distribution)
+        known = self.claim.params
+        try:
+            drawn = self._session().suggest(question.name, question.distribution)
+        except ParameterError:
+            if question.name not in known:
+                raise
+            # The range may have changed since, and the stored value counts.
+            drawn = known[question.name]
         answer = self.queue.ask(lambda: self._stored(question, drawn), self.waiting)
         if answer.error is None:
             self.params[question.name] = answer.value
@@ -531,7 +568,11 @@ class TrialSearch:
         if self._opened is None:
             study = self.study
             self._opened = open_search(
-                study.search, self._configuration, self._seen(), study.replayed_attributes
+                study.search,
+                self._configuration,
+                self._seen(),
+                study.replayed_attributes,
+                redraws=self.claim.redraws,
             )
         return self._opened
 
@@ -556,6 +597,8 @@ class TrialSearch:
             return Answered(None, error=str(error))
 
 
+_TRAIN = Proposal("train")
+
 _MOST_EPOCHS = 100
 """Maximum number of epochs in one transaction."""
 
@@ -569,6 +612,7 @@ class AttemptRecorder:
         kept: The step of its newest checkpoint, including those of earlier attempts.
         last: Its last message; None before that.
         trained_seconds: Seconds of training in the checkpoint from which it resumed.
+        proposal: The decision on its parameters; to train before that, and if it resumes.
     """
 
     context: SlotContext
@@ -579,6 +623,7 @@ class AttemptRecorder:
     kept: int | None = None
     last: LastMessage | None = None
     trained_seconds: float = 0.0
+    proposal: Proposal = _TRAIN
     _unwritten: list[EpochRecord] = field(default_factory=list)
     _unreported: Notice | None = None
     _files: Mapping[str, Any] = field(default_factory=dict)
@@ -591,6 +636,11 @@ class AttemptRecorder:
         self.search = TrialSearch(study, self.claim, self.queue, self.waiting)
         self._process: tuple[int, Isolation] = (study.worker.pid, "inline")
 
+    @property
+    def decision(self) -> str:
+        """Return the decision on the trial's parameters."""
+        return self.proposal.decision
+
     def record_process(self, pid: int, isolation: Isolation) -> None:
         """Record the trial's process."""
         self._process = (pid, isolation)
@@ -602,6 +652,9 @@ class AttemptRecorder:
         self.report_findings()
         if isinstance(message, Suggest | Judge):
             return self.search.answer(message)
+        if isinstance(message, Propose):
+            self.proposal = self._proposed()
+            return Answered(self.decision == "train")
         self._note(message)
         claim, epochs = self.claim, self.claim.epochs or self._settings.epochs
         event = progress_of(message, claim.number, self.search.params, epochs)
@@ -634,6 +687,17 @@ class AttemptRecorder:
             case _ if not isinstance(message, Preparing | Warned):
                 msg = f"trial {self.claim.number} sent {message!r}, which only a worker sends"
                 raise GarbledError(msg)
+
+    def _proposed(self) -> Proposal:
+        """Return the decision on the trial's parameters, as soon as those of lower trials are known."""
+        token, repository = self.claim.token, self._repository
+        while True:
+            proposal = self.queue.ask(lambda: repository.propose(token), self.waiting)
+            if proposal.decision != "wait":
+                return proposal
+            self.waiting()
+            if self.context.stopping.wait(_PROPOSING):
+                return replace(proposal, decision="leave")
 
     def _compare_validation(self, surroundings: Mapping[str, Any]) -> None:
         """Warn once if the first two trials are validated on different samples."""

@@ -77,7 +77,8 @@ def study_json(
     given = {"at": "end", "seed": str(row.seed), **row.definition}
     space: dict[str, Distribution] = {}
     for trial in results.trials:
-        space = {**trial.distributions, **space}
+        # The latest ranges, if they have changed.
+        space = {**space, **trial.distributions}
     source = row.source or {}
     identity = {
         "fingerprint of definition and code": row.fingerprint,

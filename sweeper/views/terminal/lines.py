@@ -47,6 +47,12 @@ Verbosity = Literal["quiet", "normal", "verbose"]
 MOST_EPOCHS = 10
 """Approximate number of a trial's epochs that have a line."""
 
+WIDTH = 100
+"""Columns of a line on the progress of a trial."""
+
+_LEAST_WORDS = 6
+"""Words of a line that are always there: trial, attempt or epoch, and their numbers."""
+
 STEP_SECONDS = 10.0
 """Seconds between two lines on the progress of the first epoch."""
 
@@ -120,6 +126,9 @@ class EventLines:
             metrics = metrics_text(event.metrics, self._objective)
             seconds = time_text(event.seconds)
             return f"trial {event.trial} epoch {event.epoch + 1}{of} {metrics} {seconds}"
+        if event.reuses is not None:
+            same = f"has the parameters of trial {event.reuses} and takes its result"
+            return f"trial {event.trial} {same}"
         value = "" if event.value is None else f" value={value_text(event.value, 6)}"
         error = "" if event.error is None else f" {one_line(event.error)}"
         return f"trial {event.trial} attempt {event.attempt} {event.outcome}{value}{error}"
@@ -162,9 +171,23 @@ class LineProgress:
                 return
             opens = isinstance(event, StudyOpened | ChecksOpened)
             stateless = opens or isinstance(event, Notice)
-            self._say(line if stateless else f"{line}{self._state.brief()}")
+            self._say(line if stateless else self._with_state(event, line))
             if self._waiting and isinstance(event, TrainingStarted):
                 self._say(f"trial {trial}: tracing and running its first step ...")
+
+    def _with_state(self, event: Event, line: str) -> str:
+        """Return the line with the run's state, without what does not fit; no error is cut."""
+        room = WIDTH - len(self._state.brief())
+        if len(line) <= room:
+            return f"{line}{self._state.brief()}"
+        state = self._state.brief(leads=False)
+        words, kept = line.split(" "), int(isinstance(event, EpochFinished))
+        if isinstance(event, TrainingStarted | EpochFinished) and len(line) + len(state) > WIDTH:
+            # An epoch's seconds are its last word.
+            words[len(words) - kept : len(words) - kept] = ["…"]
+            while len(" ".join(words)) + len(state) > WIDTH and len(words) > _LEAST_WORDS:
+                del words[-2 - kept]
+        return f"{' '.join(words)}{state}"
 
     def _say_waiting(self, event: Event) -> None:
         """Report the current activity before the end of the run's first epoch."""

@@ -16,7 +16,11 @@ from typing import Any
 
 from rich.text import Text
 
-from sweeper.records.configurations import leader_sentence
+from sweeper.records.configurations import (
+    ConfigurationRecord,
+    configurations_of,
+    leader_sentence,
+)
 from sweeper.records.events import (
     AttemptEnded,
     AttemptStarted,
@@ -32,7 +36,8 @@ from sweeper.records.events import (
     TrialVerified,
 )
 from sweeper.records.printing import trials_named
-from sweeper.records.results import BestTrial, Params, StudyStatus
+from sweeper.records.results import BestTrial, Params, StudyStatus, TrialStatus, leader_of
+from sweeper.spec.repeating import Repeating
 from sweeper.views.formats import params_text, time_text, value_text
 from sweeper.views.tables import counts_line
 
@@ -53,6 +58,7 @@ class RunState:
         self._best: BestTrial | None = None
         self._states: dict[int, str] = {}
         self._params: dict[int, Params] = {}
+        self._ended: dict[int, TrialStatus] = {}
         self._checked = 0
         self._stopping: RunStopping | None = None
         self._doing = "opening the study"
@@ -90,8 +96,13 @@ class RunState:
 
     def _end(self, event: AttemptEnded) -> None:
         ends = event.outcome in (*_RESULTS, "paused")
-        self._states[event.trial] = event.outcome if ends else "interrupted"
+        # A trial that takes another one's result waits for it until the next count.
+        other = "interrupted" if event.reuses is None else "waiting"
+        self._states[event.trial] = event.outcome if ends else other
         params = self._params.pop(event.trial, {})
+        if event.outcome == "complete":
+            ended = TrialStatus(event.trial, "complete", params, event.value, 0, None)
+            self._ended[event.trial] = ended
         if not self._is_repeated and event.outcome == "complete" and event.value is not None:
             self._lead(BestTrial(event.trial, event.value, params))
 
@@ -110,15 +121,15 @@ class RunState:
             return ""
         return opened.status.study if isinstance(opened, StudyOpened) else opened.study
 
-    def brief(self) -> str:
-        """Return the end of a line of the log: finished and total trials, and the best so far."""
+    def brief(self, *, leads: bool = True) -> str:
+        """Return the end of a line of the log: finished and total trials, and the best so far if it ``leads``."""
         with self._lock:
             if self._opened is None:
                 return ""
             if isinstance(self._opened, ChecksOpened):
                 return f" [{self._checks(self._opened)}]"
             now = self._now()
-            return f" [{now.finished}/{now.target} done{self._leader()}]"
+            return f" [{now.finished}/{now.target} done{self._leader(now) if leads else ''}]"
 
     def lines(self, stop: str) -> Iterator[Text]:
         """Return the lines of a display: counts, the best trial, and the effect of ``stop``.
@@ -134,9 +145,10 @@ class RunState:
                 counts = f"  {self._checks(self._opened)}"
                 lines = [Text.assemble((self._opened.study, "bold"), counts, seconds)]
             else:
+                now = self._now()
                 lines = [
-                    counts_line(self._now(), _SHOWN).append(*seconds),
-                    self._best_line(),
+                    counts_line(now, _SHOWN).append(*seconds),
+                    self._best_line(now),
                     *doing,
                 ]
             if stop:
@@ -152,34 +164,55 @@ class RunState:
         states: dict[int, str] = {trial.number: trial.state for trial in status.trials}
         states |= {n: s for n, s in self._states.items() if states.get(n) not in _RESULTS}
         counts = Counter(states.values())
-        counts["waiting"] = status.target - (counts.total() - counts["waiting"])
+        # Each round of a race raises the total, maybe after the status was read.
+        target = max(status.target, counts.total())
+        counts["waiting"] = target - (counts.total() - counts["waiting"])
         counted: Any = {state: counts[state] for state in ("complete", *_SHOWN)}
-        return replace(status, **counted)
+        now = replace(status, target=target, **counted)
+        return replace(now, configurations=self._configurations()) if self._is_repeated else now
+
+    def _configurations(self) -> tuple[ConfigurationRecord, ...]:
+        """Return the configurations with the results that are counted, compared as in the status."""
+        status, repeating = self._status, self._repeating
+        counted = {t.number for t in status.trials if t.state in _RESULTS}
+        newer = [t for n, t in self._ended.items() if n not in counted]
+        if not newer:
+            return status.configurations
+        kept = [t for t in status.trials if t.number not in self._ended or t.number in counted]
+        definition: dict[str, Any] = {"repeats": repeating.repeats}
+        if repeating.confirmed:
+            definition = {"confirm": repeating.to_confirm()}
+        return configurations_of([*kept, *newer], status.direction, definition, compared=False)
 
     @property
     def _is_repeated(self) -> bool:
-        return isinstance(self._opened, StudyOpened) and self._opened.is_repeated
+        return not self._repeating.is_plain
 
-    def _leading_configuration(self) -> str:
-        found = leader_sentence(self._status.configurations)
-        return found or "no configuration is complete yet"
+    @property
+    def _repeating(self) -> Repeating:
+        opened = self._opened
+        return opened.repeating if isinstance(opened, StudyOpened) else Repeating()
 
-    def _leader(self) -> str:
+    def _leader(self, now: StudyStatus) -> str:
         best = self._best
         if self._status.objectives:
             return ""
         if self._is_repeated:
-            return f", {self._leading_configuration()}"
+            leader = leader_of(now.configurations)
+            if leader is None:
+                return ", no configuration complete"
+            return f", {leader.named} leads, mean {value_text(leader.value)}"
         if best is None:
             return ", no best yet"
         return f", best {value_text(best.value)} of trial {best.number}"
 
-    def _best_line(self) -> Text:
+    def _best_line(self, now: StudyStatus) -> Text:
         status, best = self._status, self._best
         if status.objectives:
             return Text(f"objectives: {', '.join(each.name for each in status.objectives)}", "dim")
         if self._is_repeated:
-            return Text(self._leading_configuration())
+            found = leader_sentence(now.configurations)
+            return Text(found or "no configuration is complete yet")
         if best is None:
             return Text("best: none yet", "dim")
         return Text.assemble(

@@ -1,0 +1,131 @@
+"""Proposals that were there already: trained once, on any number of workers, killed or not."""
+
+import contextlib
+from dataclasses import replace
+
+import pytest
+from databases import place_database, postgresql_database
+from fake_workers import FakeWorker, new_study
+from sweeps import results_of
+
+from sweeper.db.database import Database
+from sweeper.db.repository import Repository
+
+STEP = 0.25
+"""Five values of the only parameter, so that TPE proposes each of them several times."""
+
+GIVEN = {"trials": 16, "epochs": 3, "sampler": "tpe", "concurrency": 2}
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.whole)])
+def repository(request, tmp_path):
+    with contextlib.ExitStack() as stack:
+        if request.param == "postgresql":
+            url = stack.enter_context(postgresql_database()).url
+        else:
+            place_database(tmp_path / "sweeper.db")
+            url = f"sqlite:///{tmp_path / 'sweeper.db'}"
+        yield Repository(stack.enter_context(Database.open(url, create=False)))
+
+
+def swept(repository, tmp_path, study, *, workers=1, slots=1, kills=0, **given):
+    """Return the trials of a study after ``workers`` have run it, the first of which is killed."""
+    options = new_study(repository, tmp_path, study, **{**GIVEN, **given})
+    options = replace(options, slots=slots, step=STEP, lease_seconds=2.0)
+    for _ in range(kills):
+        with FakeWorker(replace(options, pace=0.05)) as victim:
+            victim.wait_for("AttemptEnded")
+            victim.kill()
+    with contextlib.ExitStack() as stack:
+        running = [stack.enter_context(FakeWorker(options)) for _ in range(workers)]
+        assert [worker.end() for worker in running] == [0] * workers
+    return repository.trials(study)
+
+
+def trained(trials):
+    """The numbers of the trials that have a training of their own."""
+    return [t.number for t in trials if any(a.outcome == "complete" for a in t.attempts)]
+
+
+def first_of_each(trials):
+    found = {}
+    for trial in trials:
+        found.setdefault(trial.params["x"], trial.number)
+    return sorted(found.values())
+
+
+def test_a_proposal_is_trained_once_on_any_number_of_workers_and_after_kills(repository, tmp_path):
+    alone = swept(repository, tmp_path, "alone")
+    results = results_of(alone)
+    assert len(alone) == repository.status("alone").complete == GIVEN["trials"]
+    assert trained(alone) == first_of_each(alone)
+    assert len(trained(alone)) <= 5 < len(alone)
+    assert repository.status("alone").reused == len(alone) - len(trained(alone))
+    for trial in alone:
+        if trial.reuses is not None:
+            original = alone[trial.reuses]
+            assert trial.params == original.params
+            assert (trial.value, trial.digest, trial.seed, trial.epochs) == (
+                *(original.value, original.digest, original.seed, original.epochs),
+            )
+    together = swept(repository, tmp_path, "together", workers=2, slots=2)
+    killed = swept(repository, tmp_path, "killed", workers=2, kills=5)
+    for others in (together, killed):
+        assert results_of(others) == results
+        assert trained(others) == trained(alone)
+
+
+def test_trained_duplicates_have_their_own_seeds_and_one_configuration(repository, tmp_path):
+    trials = swept(repository, tmp_path, "plain", duplicates="train")
+    assert trained(trials) == list(range(GIVEN["trials"]))
+    assert len({trial.seed for trial in trials}) == len(trials)
+    found = repository.results("plain").configurations
+    assert [each.number for each in sorted(found, key=lambda c: c.number)] == first_of_each(trials)
+    assert sum(len(each.values) for each in found) == len(trials)
+
+
+def test_trained_duplicates_of_a_study_with_repeats_have_the_next_seeds(repository, tmp_path):
+    given = {"trials": 12, "repeats": 2}
+    trials = swept(repository, tmp_path, "next", slots=2, duplicates="train", **given)
+    assert trained(trials) == list(range(12))
+    found = repository.status("next").configurations
+    again = [each for each in found if len(each.values) > 2]
+    assert again
+    for each in found:
+        assert sorted(each.values) == list(range(len(each.values)))
+        seeds = [trial.seed for trial in trials if trial.number in each.trials]
+        assert len(set(seeds)) == len(seeds)
+    alone = swept(repository, tmp_path, "next-alone", duplicates="train", **given)
+    assert results_of(alone) == results_of(trials)
+
+
+def test_repeats_of_a_duplicate_are_reused_each_from_its_own_seed(repository, tmp_path):
+    trials = swept(repository, tmp_path, "repeated", slots=2, trials=12, repeats=2)
+    for trial in trials:
+        if trial.reuses is not None:
+            assert trial.reuses % 2 == trial.number % 2
+            assert trial.seed == trials[trial.reuses].seed
+    found = repository.status("repeated").configurations
+    assert {each.params["x"] for each in found} == {trial.params["x"] for trial in trials}
+    assert len(found) == len({trial.params["x"] for trial in trials})
+    assert all(len(each.values) == 2 for each in found)
+
+
+def test_a_redrawn_proposal_is_another_one_and_the_same_on_any_number_of_workers(
+    repository, tmp_path
+):
+    given = {"trials": 5, "sampler": "random", "duplicates": "redraw"}
+    trials = swept(repository, tmp_path, "redrawn", **given)
+    assert len({trial.params["x"] for trial in trials}) == 5
+    reused = swept(repository, tmp_path, "reused", **{**given, "duplicates": "reuse"})
+    assert len({trial.params["x"] for trial in reused}) < 5
+    again = swept(repository, tmp_path, "again", slots=3, **given)
+    assert results_of(again) == results_of(trials)
+    more = swept(repository, tmp_path, "more", **{**given, "trials": 7})
+    assert [trial.reuses is not None for trial in more] == [False] * 5 + [True] * 2
+
+
+def test_an_enqueued_duplicate_is_reused(repository, tmp_path):
+    enqueue = [{"x": 0.5}, {"x": 0.5}, {"x": 0.25}]
+    trials = swept(repository, tmp_path, "given", trials=3, enqueue=enqueue, duplicates="redraw")
+    assert [trial.reuses for trial in trials] == [None, 0, None]
