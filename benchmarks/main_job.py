@@ -4,8 +4,9 @@
    the sweep of 3, and of 30, as in the README's study. A process costs the same once, whatever the
    trial's length.
 2. Our training loop against ``model.fit``, without and with a callback that listens to batches.
-3. A whole sweep of 16 trials with two workers against the same in one process under Optuna, and
-   in two processes of joblib's loky.
+3. A whole sweep of 16 and one of 64 trials with two workers against the same in one process under
+   Optuna, in two processes of joblib's loky, and in a process for each trial under Ray.
+   ``python benchmarks/main_job.py sweeps`` measures these alone.
 
 Each side is measured in turn with the other, and medians are compared.
 """
@@ -27,6 +28,8 @@ HERE = Path(__file__).parent
 STUDY = str(HERE / "digits.py")
 SHORT, WHOLE = 5, 30
 """Epochs of a trial in the sweep below, and in ``studies/digits_learning_rate.py``."""
+BOUNDS = {"optuna": 2.5, "loky": 1.5, "ray": 6.0}
+"""How many times as long others should take, by the script ``…_sweep.py``."""
 ROUNDS = int(os.environ.get("SWEEPER_BENCHMARK_ROUNDS", "9"))
 
 
@@ -131,49 +134,62 @@ def fresh_against_warm(directory: Path, epochs: int, rounds: int) -> list[Ratio]
     ]
 
 
-def sweep_against_others(directory: Path) -> list[Ratio]:
+def sweep_against_others(directory: Path, trials: int) -> list[Ratio]:
     def timed(command: list[str]) -> float:
         started = time.perf_counter()
-        subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        environment = {**os.environ, "SWEEPER_BENCHMARK_TRIALS": str(trials)}
+        subprocess.run(
+            command,
+            check=True,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            env=environment,
+        )
         return time.perf_counter() - started
 
+    def empty(name: str) -> str:
+        shutil.rmtree(directory / name, ignore_errors=True)
+        (directory / name).mkdir()
+        return str(directory / name)
+
     def ours() -> float:
-        runs = directory / "ours"
-        shutil.rmtree(runs, ignore_errors=True)
         run = [sys.executable, "-m", "sweeper", "run", STUDY, "--workers", "2"]
-        return timed([*run, "--runs-dir", str(runs)])
+        runs = empty("ours")
+        words = [*run, "--trials", str(trials), "--runs-dir", runs]
+        return timed([*words, "--storage", f"sqlite:///{runs}/sweeper.db"])
 
     def theirs(name: str) -> float:
-        runs = directory / name
-        shutil.rmtree(runs, ignore_errors=True)
-        runs.mkdir()
-        return timed([sys.executable, str(HERE / f"{name}_sweep.py"), str(runs)])
+        return timed([sys.executable, str(HERE / f"{name}_sweep.py"), empty(name)])
 
-    rounds = [(theirs("optuna"), theirs("loky"), ours()) for _ in range(max(3, ROUNDS // 3))]
-    optuna, loky, mine = map(list, zip(*rounds, strict=True))
-    what = "against us with two workers, 16 trials"
+    rounds = [(*map(theirs, BOUNDS), ours()) for _ in range(max(3, ROUNDS // 3))]
+    *others, mine = map(list, zip(*rounds, strict=True))
     return [
         Ratio(
-            f"3. Optuna and model.fit in one process, {what}", optuna, mine, "s", 2.0, at_most=False
-        ),
-        Ratio(
-            f"3. loky and model.fit in two processes, {what}", loky, mine, "s", 1.3, at_most=False
-        ),
+            f"3. {name} and model.fit against us with two workers, {trials} trials",
+            *(seconds, mine, "s", bound),
+            at_most=False,
+        )
+        for (name, bound), seconds in zip(BOUNDS.items(), others, strict=True)
     ]
+
+
+def trials_and_loop(directory: Path) -> list[Ratio]:
+    ratios = fresh_against_warm(directory / "short", SHORT, 2 * ROUNDS)
+    ratios += fresh_against_warm(directory / "whole", WHOLE, ROUNDS)
+    loop = subprocess.run(
+        [sys.executable, str(HERE / "loop_speed.py"), str(ROUNDS)],
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    return ratios + [Ratio(**values) for values in json.loads(loop.stdout.splitlines()[-1])]
 
 
 def main() -> int:
     with tempfile.TemporaryDirectory() as temporary:
-        ratios = fresh_against_warm(Path(temporary) / "short", SHORT, 2 * ROUNDS)
-        ratios += fresh_against_warm(Path(temporary) / "whole", WHOLE, ROUNDS)
-        loop = subprocess.run(
-            [sys.executable, str(HERE / "loop_speed.py"), str(ROUNDS)],
-            check=True,
-            capture_output=True,
-            text=True,
-        )
-        ratios += [Ratio(**values) for values in json.loads(loop.stdout.splitlines()[-1])]
-        ratios += sweep_against_others(Path(temporary))
+        ratios = [] if "sweeps" in sys.argv else trials_and_loop(Path(temporary))
+        for trials in (16, 64):
+            ratios += sweep_against_others(Path(temporary), trials)
     for ratio in ratios:
         print(ratio.line())
     return 0 if all(ratio.holds for ratio in ratios) else 1

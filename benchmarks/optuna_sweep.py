@@ -13,6 +13,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 import keras
 import optuna
 from digits import BATCH, EPOCHS, network, x, x_val, y, y_val
+from fitted_trial import TRIALS
 
 directory = sys.argv[1]
 
@@ -46,4 +47,4 @@ study = optuna.create_study(
     direction="maximize",
     sampler=optuna.samplers.TPESampler(seed=0),
 )
-study.optimize(objective, n_trials=16)
+study.optimize(objective, n_trials=TRIALS)

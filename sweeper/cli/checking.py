@@ -49,6 +49,9 @@ def check(
     flags: Flags,
 ) -> None:
     """Check a study before it runs: independence, exactness, limits of the promises, cost."""
+    from sweeper.definition.declared import check_target
+
+    check_target(source)
     say_beginning(source)
     from sweeper.checks.check import check_study
 

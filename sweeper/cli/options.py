@@ -77,12 +77,16 @@ def stored_hint(source: str, settings: "Settings") -> str:
 
     It is appended to another error, so errors here are ignored.
     """
-    names: tuple[str, ...] = ()
+    from sweeper.db.peek import stored_names
+
+    names: tuple[str, ...] | None = ()
     if is_name(source):
+        names = stored_names(settings.storage)
+    if names is None:
         # The names only improve a message that is given anyway.
         with contextlib.suppress(Exception), open_repository(settings, _PATIENCE) as repository:
             names = repository.study_names()
-    near = difflib.get_close_matches(source, names, n=1)
+    near = difflib.get_close_matches(source, names or (), n=1)
     if not near:
         return ""
     seen = "has a study of this name" if near[0] == source else f"has a study {near[0]!r}"

@@ -141,49 +141,57 @@ def _sweep(
     extension: Extension | None = None,
     confirm: "ConfirmRequest | None" = None,
 ) -> None:
-    verbosity = flags.verbosity
-    if verbosity != "quiet":
-        say_beginning(source or f"the study {study}")
+    from sweeper.definition.declared import check_target
+    from sweeper.run.finished_study import finished_study
+    from sweeper.run.launch.server_process import begin_server
+    from sweeper.run.options import RunRequest
+
     settings = flags.settings()
     if settings.engine == "local":
         _check_gpus(settings)
     known = study
-    try:
-        from sweeper.run.launch.server_process import begin_server
 
+    def listen(event: Event) -> None:
+        nonlocal known
+        if isinstance(event, StudyOpened):
+            # Only this command knows the study's name and the options that were typed.
+            known = event.status.study
+            command = _command(flags, settings, "resume", known)
+            event = replace(event, resume_command=command)
+        progress(event)
+
+    request = RunRequest(
+        flags.worker_options(settings, settings.workers),
+        listen,
+        source=source,
+        study=study,
+        trials=flags.trials,
+        engine=settings.engine,
+        engine_address=settings.engine_address,
+        accept_changes=flags.accept_changes,
+        fresh=flags.fresh,
+        extension=extension,
+        confirm=confirm,
+    )
+    try:
+        if source is not None:
+            check_target(source)
+        finished = finished_study(request)
+        if finished is None and flags.verbosity != "quiet":
+            say_beginning(source or f"the study {study}")
+        isolation = settings.isolation if finished is None else "inline"
         # First, because what is imported below takes a while, and the server takes longer.
-        with begin_server(settings.isolation) as server:
-            from sweeper.run.options import RunRequest
-            from sweeper.run.run import run_sweep
+        with begin_server(isolation) as server:
             from sweeper.views.terminal.live import progress_listener
 
-            with progress_listener(sys.stderr, verbosity) as progress:
+            with progress_listener(sys.stderr, flags.verbosity) as progress:
+                if finished is None:
+                    from sweeper.run.run import run_sweep
 
-                def listen(event: Event) -> None:
-                    nonlocal known
-                    if isinstance(event, StudyOpened):
-                        # Only this command knows the study's name and the options that were typed.
-                        known = event.status.study
-                        command = _command(flags, settings, "resume", known)
-                        event = replace(event, resume_command=command)
-                    progress(event)
-
-                results = run_sweep(
-                    RunRequest(
-                        flags.worker_options(settings, settings.workers),
-                        listen,
-                        source=source,
-                        study=study,
-                        trials=flags.trials,
-                        engine=settings.engine,
-                        engine_address=settings.engine_address,
-                        accept_changes=flags.accept_changes,
-                        fresh=flags.fresh,
-                        server=server,
-                        extension=extension,
-                        confirm=confirm,
-                    )
-                )
+                    results = run_sweep(replace(request, server=server))
+                else:
+                    opened, results = finished
+                    listen(opened)
     except StudyFileError as error:
         msg = f"{error}{stored_hint(source or '', settings)}"
         raise StudyFileError(msg) from None

@@ -11,17 +11,20 @@ with its old code.
 
 from __future__ import annotations
 
+import ast
 import difflib
 import importlib
 import importlib.util
 import sys
 import traceback
+import warnings
 import weakref
 import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
+from importlib.util import find_spec
 from pathlib import Path
 from types import CodeType, ModuleType
 
@@ -179,17 +182,67 @@ def _studies_in(module: ModuleType) -> str:
     return f"it holds {held}{ended or ''}"
 
 
-def _import(location: str) -> ModuleType:
+def file_of(location: str) -> Path | None:
+    """Return the file that ``location`` names; None for a module, which can be imported for all that is known.
+
+    Raises:
+        StudyFileError: There is no such file, it is not Python, or there is no such module.
+    """
     path = Path(location)
     package = location.isidentifier() and (path / "__init__.py").is_file()
     if path.suffix == ".py" or (path.exists() and not package):
-        return _import_file(path)
+        if not path.is_file():
+            raise no_such_file(path)
+        if path.resolve().suffix != ".py":
+            msg = f"{path} is not a Python file (its name must end in .py)"
+            raise StudyFileError(msg)
+        return path
     if "/" in location or "\\" in location:
         msg = f"there is no file {location}; give the Python file that defines the study"
         raise StudyFileError(msg)
     here = str(Path.cwd())
     if here not in sys.path and "" not in sys.path:
         sys.path.insert(0, here)
+    # The packages of a dotted name would be imported to look into them.
+    if location.isidentifier() and location not in sys.modules and not find_spec(location):
+        raise _no_such_module(location)
+    return None
+
+
+def _no_such_module(location: str) -> StudyFileError:
+    msg = (
+        f"there is neither a file nor a module called {location!r}; give the Python "
+        "file that defines the study, or FILE:NAME"
+    )
+    return StudyFileError(msg)
+
+
+def parsed_file(path: Path) -> ast.Module:
+    """Return the syntax tree of a study's file; raise the error of an import if it is not Python."""
+    content, file = path.read_bytes(), str(path.resolve())
+    try:
+        with warnings.catch_warnings():
+            # The import warns, too.
+            warnings.simplefilter("ignore")
+            # The compiler refuses more than the parser does.
+            compile(content, file, "exec", dont_inherit=True)
+            return ast.parse(content, file)
+    except Exception as error:
+        raise _import_error(str(path), error) from error
+
+
+def add_place(error: SweeperError, file: str) -> None:
+    """Add to a definition's error the line of ``file`` that was being executed."""
+    frames = traceback.extract_tb(error.__traceback__)
+    lines = [frame.lineno for frame in frames if frame.filename == file]
+    if isinstance(error, DefinitionError) and lines:
+        error.args = (f"{error} ({file}, line {lines[-1]})", *error.args[1:])
+
+
+def _import(location: str) -> ModuleType:
+    path = file_of(location)
+    if path is not None:
+        return _import_file(path)
     with _marked_as_loading():
         try:
             return importlib.import_module(location)
@@ -199,24 +252,15 @@ def _import(location: str) -> ModuleType:
             missing = error.name if isinstance(error, ModuleNotFoundError) else None
             if missing is None or not f"{location}.".startswith(f"{missing}."):
                 raise _import_error(location, error) from error
-            msg = (
-                f"there is neither a file nor a module called {location!r}; give the Python "
-                "file that defines the study, or FILE:NAME"
-            )
-            raise StudyFileError(msg) from None
+            raise _no_such_module(location) from None
 
 
 def _import_file(path: Path) -> ModuleType:
-    if not path.is_file():
-        raise no_such_file(path)
     file = path.resolve()
     name = _module_name(file)
     known = sys.modules.get(name)
     if known is not None and getattr(known, "__file__", None) == str(file):
         return known
-    if file.suffix != ".py":
-        msg = f"{path} is not a Python file (its name must end in .py)"
-        raise StudyFileError(msg)
     loader = _AsItStands(name, str(file))
     if str(file.parent) not in sys.path:
         sys.path.insert(0, str(file.parent))
@@ -229,10 +273,7 @@ def _import_file(path: Path) -> ModuleType:
             loader.exec_module(module)
         except SweeperError as error:
             del sys.modules[name]
-            frames = traceback.extract_tb(error.__traceback__)
-            lines = [frame.lineno for frame in frames if frame.filename == str(file)]
-            if isinstance(error, DefinitionError) and lines:
-                error.args = (f"{error} ({file}, line {lines[-1]})", *error.args[1:])
+            add_place(error, str(file))
             raise
         except (Exception, SystemExit) as error:
             del sys.modules[name]
@@ -289,7 +330,7 @@ def _module_name(file: Path) -> str:
     known = sys.modules.get(stem)
     if known is not None:
         return stem if getattr(known, "__file__", None) == str(file) else f"{MADE_UP}{stem}"
-    spec = importlib.util.find_spec(stem)
+    spec = find_spec(stem)
     if spec is None or spec.origin == str(file):
         return stem
     return f"{MADE_UP}{stem}"

@@ -3,6 +3,7 @@
 import os
 import sys
 from contextlib import contextmanager
+from pathlib import Path
 from types import ModuleType
 
 import pytest
@@ -30,7 +31,8 @@ def bare_directory(tmp_path, monkeypatch):
 
 @pytest.fixture
 def sweep(results, monkeypatch):
-    """Put a fake sweep where the command line imports the real one."""
+    """Put a fake sweep where the command line imports the real one, and an empty study file ``s.py``."""
+    Path("s.py").touch()
     fake = FakeSweep(results)
     module = ModuleType("sweeper.run.run")
     module.run_sweep = fake

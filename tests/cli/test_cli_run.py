@@ -7,7 +7,12 @@ import pytest
 from drawn_studies import made, trial_record
 
 from sweeper import errors
+from sweeper.db.attempts import Ending
+from sweeper.db.database import Database
+from sweeper.db.repository import Repository, StudyRow, WorkerIdentity
 from sweeper.errors import Interrupted, StudyImportError, SweeperError
+from sweeper.records.results import EpochRecord
+from sweeper.run.launch.sources import describe_source, target_source
 
 BEGINNING = "importing TensorFlow and s.py ...\n"
 """What `sweeper run s.py` says first."""
@@ -187,3 +192,73 @@ def test_what_is_imported_is_said_before_it_is(verb, imported, call, monkeypatch
     monkeypatch.setattr(imported, slow)
     assert call(verb, "digits", *(["-q"] if quiet else [])).code == 1
     assert said == ["" if quiet else "importing TensorFlow and the study digits ...\n"]
+
+
+WHOLE = """\
+from sweeper import Study
+
+def build(trial):
+    return None
+
+study = Study(name="line", model=build, data=build, epochs=1, trials=TRIALS)
+"""
+
+
+@pytest.fixture
+def finished():
+    """Store a study of one trial, which is complete, from the file ``line.py``."""
+    Path("line.py").write_text(WHOLE.replace("TRIALS", "1"))
+    Path("runs").mkdir()
+    with Database.open("sqlite:///runs/sweeper.db", create=True) as database:
+        repository = Repository(database)
+        source = describe_source(target_source("line.py"))
+        definition = {"name": "line", "epochs": 1}
+        row = StudyRow("line", definition, "val_loss", "minimize", 1, None, 0, source=source)
+        repository.create_or_open(row)
+        claim = repository.claim("line", WorkerIdentity.here(), lambda n: n)
+        repository.record_epochs(claim.token, [EpochRecord(0, {"val_loss": 0.5})])
+        repository.finish(claim.token, Ending("complete", end_step=2, value=0.5, digest="d"))
+
+
+@pytest.mark.parametrize("words", ["resume line", "run line.py", "run line.py --trials 1"])
+def test_a_finished_study_is_shown_without_importing_it(call, sweep, finished, words):
+    answer = call(*words.split(), "--workers", "2")
+    assert (answer.code, sweep.requests) == (0, [])
+    assert answer.err == "study line: 1/1 done, 2 workers, storage sqlite:///runs/sweeper.db\n"
+    assert "best: trial 0  0.5" in answer.out
+
+
+def write(text):
+    return lambda: Path("line.py").write_text(text)
+
+
+@pytest.mark.parametrize(
+    ("words", "changed"),
+    [
+        ("run line.py", write(WHOLE.replace("TRIALS", "2"))),
+        ("run line.py", write(WHOLE.replace("TRIALS", "1").replace("return None", "return 1"))),
+        ("run line.py", write("import helper\n" + WHOLE.replace("TRIALS", "1"))),
+        ("run line.py:study", lambda: None),
+        ("run line.py --trials 2", lambda: None),
+        ("run line.py --fresh", lambda: None),
+        ("run line.py --epochs 3", lambda: None),
+        ("resume line --trials 2", lambda: None),
+        ("resume line --accept-changes", lambda: None),
+        ("extend line --epochs 3", lambda: None),
+        ("run other.py", lambda: Path("line.py").rename("other.py")),
+    ],
+)
+def test_whatever_may_be_left_to_do_goes_the_way_of_every_run(
+    call, sweep, finished, words, changed
+):
+    changed()
+    Path("helper.py").touch()
+    assert call(*words.split()).code == 0
+    assert len(sweep.requests) == 1
+
+
+def test_a_finished_study_whose_file_changed_is_not_resumed(call, sweep, finished):
+    write(WHOLE.replace("TRIALS", "2"))()
+    answer = call("resume", "line")
+    assert (answer.code, sweep.requests) == (2, [])
+    assert "line.py on this machine differs from the file of study 'line'" in answer.err

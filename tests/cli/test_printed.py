@@ -395,6 +395,8 @@ def test_what_is_printed_is_what_the_list_has(entry, call, sweep, reader, monkey
         environment = {"LINES": "24", "TTY_COMPATIBLE": "1", "TERM": "dumb"} | environment
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
+    for name in (word for word in typed.split() if word.endswith(".py")):
+        Path(name).touch()
     found, ended = printed(environment, typed.split(), call, sweep, reader)
     lines = [f"    {line}".rstrip() for line in found.splitlines()]
     assert "\n".join(lines).strip("\n") == expected.strip("\n")

@@ -38,7 +38,7 @@ from sweeper.run.trial import process
 process.look_for_gpus = lambda: None
 process.configure_tensorflow = lambda **_: None
 links, made = [], process.ChannelLink
-process.ChannelLink = lambda channel: links.append(made(channel)) or links[-1]
+process.ChannelLink = lambda *given, **more: links.append(made(*given, **more)) or links[-1]
 
 def load():
     raise ValueError(f"asked to stop: {{links[0].stop_requested()}}")

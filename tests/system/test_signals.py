@@ -18,10 +18,15 @@ ENDLESS = StudyText(
 
 
     class Endless(keras.layers.Layer):
-        """Takes hours for one step, inside one call of a graph."""
+        """Takes hours for a step, inside one call of a graph."""
+
+        def build(self, shape):
+            self.calls = self.add_weight(shape=(), dtype="int64", initializer="zeros", trainable=False)
 
         def call(self, x):
-            rounds = tf.while_loop(lambda i: i < 10**12, lambda i: (i + 1,), (tf.zeros((), "int64"),))
+            self.calls.assign(self.calls + 1)
+            most = tf.where(tf.convert_to_tensor(self.calls) > FREE, 10**12, 0)
+            rounds = tf.while_loop(lambda i: i < most, lambda i: (i + 1,), (tf.zeros((), "int64"),))
             return x + tf.cast(rounds[0], x.dtype)
 
 
@@ -35,6 +40,7 @@ ENDLESS = StudyText(
 
 
     keras.layers.Dense = endless_at_first
+    FREE = 0
     ''',
     arguments='objective="val_loss", epochs=1, trials=1, sampler="random", audit="off"',
 )
@@ -76,6 +82,19 @@ def endless(tmp_path):
     return ENDLESS.write(tmp_path / "endless.py")
 
 
+def test_a_stop_before_the_first_step_ends_the_trial_at_once(endless):
+    """It has nothing to save, so it is not waited for, even inside one call of TensorFlow."""
+    runs = endless.parent / "runs"
+    with RunningCommand("run", endless, "--runs-dir", runs, cwd=endless.parent) as run:
+        run.wait_for("attempt 1 started")
+        run.signal(signal.SIGINT)
+        assert run.end() == 130, run.err
+    [attempt] = trials_in(runs, "endless")[0].attempts
+    assert (attempt.outcome, attempt.end_step, attempt.error) == ("interrupted", 0, None)
+    assert trials_in(runs, "endless")[0].checkpoints == ()
+    assert "Traceback" not in run.err
+
+
 def test_a_stop_and_a_termination_cost_nothing_and_say_how_to_go_on(whole, tmp_path):
     runs = tmp_path / "runs"
     words = ["run", str(whole.file), "--workers", "2", "--runs-dir", str(runs)]
@@ -114,8 +133,10 @@ def test_a_stop_and_a_termination_cost_nothing_and_say_how_to_go_on(whole, tmp_p
 
 def test_a_second_interrupt_kills_a_trial_that_cannot_stop(endless):
     runs = endless.parent / "runs"
+    # A trial that has trained a step has something to save.
+    endless.write_text(endless.read_text().replace("FREE = 0", "FREE = 1"))
     with RunningCommand("run", endless, "--runs-dir", runs, cwd=endless.parent) as run:
-        run.wait_for("attempt 1 started")
+        run.wait_for("at step 1")
         trial = psutil.Process(trials_in(runs, "endless")[0].attempts[-1].pid)
         run.signal(signal.SIGINT)
         assert run.wait_for("stopping")

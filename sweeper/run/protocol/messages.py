@@ -426,7 +426,7 @@ class Finished:
 
 @sendable
 class StoppedHere:
-    """Last report of a trial that was stopped on request, with a checkpoint at ``step``."""
+    """Last report of a trial that was stopped on request, with a checkpoint at ``step``; 0 if it has none."""
 
     step: Count
 

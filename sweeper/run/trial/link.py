@@ -8,6 +8,7 @@ have crashed.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import queue
@@ -27,6 +28,7 @@ from sweeper.replay.lines import line_of_error
 from sweeper.run.protocol.channel import Channel, GarbledError, Link
 from sweeper.run.protocol.messages import (
     Answered,
+    CheckpointCommitted,
     Failed,
     FilesUsed,
     Judge,
@@ -34,7 +36,9 @@ from sweeper.run.protocol.messages import (
     Message,
     Propose,
     Started,
+    StepsReached,
     Stop,
+    StoppedHere,
     Suggest,
 )
 from sweeper.support.error_texts import error_text, shown_error
@@ -68,11 +72,16 @@ _NO_REASON = re.compile(
 class ChannelLink(Link):
     """The trial's end of the channel; it ends the process if the worker is gone.
 
-    ``asked`` is whether the trial has requested a parameter or begun to train.
+    ``asked`` is whether the trial has requested a parameter or begun to train. With ``ends_early``, a
+    request to stop ends the process at once while it has trained no step, since there is nothing to save.
     """
 
-    def __init__(self, channel: Channel) -> None:
+    def __init__(self, channel: Channel, *, ends_early: bool = False) -> None:
         self.asked = False
+        self._ends_early = ends_early
+        self._step = 0
+        # Held while a step is reported, so that it is not lost to an end that was decided before it.
+        self._ending = threading.Lock()
         self._channel = channel
         self._asking = threading.Lock()
         self._answers: queue.SimpleQueue[Answered] = queue.SimpleQueue()
@@ -83,6 +92,11 @@ class ChannelLink(Link):
         self.asked = self.asked or isinstance(message, Suggest | Started)
         if isinstance(message, Started | LastMessage):
             self.report_files(ended=not isinstance(message, Started))
+        if isinstance(message, StepsReached | LastMessage):
+            with self._ending:
+                self._ends_early = False
+        elif isinstance(message, CheckpointCommitted):
+            self._step = message.step
         try:
             self._channel.send(message)
         except OSError:
@@ -103,8 +117,19 @@ class ChannelLink(Link):
         return self._stop.is_set()
 
     def request_stop(self) -> None:
-        """Request a stop at the next step, because of the worker or a signal."""
+        """Request a stop at the next step, because of the worker or a signal.
+
+        A handler of signals may have interrupted a thread that holds a lock, so another thread ends the process.
+        """
         self._stop.set()
+        threading.Thread(target=self._end_early, daemon=True).start()
+
+    def _end_early(self) -> None:
+        with self._ending:
+            if self._ends_early:
+                with contextlib.suppress(OSError):
+                    self._channel.send(StoppedHere(step=self._step))
+                os._exit(0)
 
     def _listen(self) -> None:
         while True:

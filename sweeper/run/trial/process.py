@@ -35,7 +35,9 @@ def serve_trial(
     ``load`` returns the study's definition. It is called after TensorFlow is configured, because importing
     the study may run ops, and after the first op the configuration cannot be changed.
     """
-    link = ChannelLink(channel)
+    order = assignment.order
+    evaluates = isinstance(order, Evaluation | ExportOrder)
+    link = ChannelLink(channel, ends_early=not evaluates)
     adopt_orphans()
     for number in signals_to_stop():
         signal.signal(number, lambda *_: link.request_stop())
@@ -51,8 +53,7 @@ def serve_trial(
         # The directory of a trial has one for each attempt; that of a replay is a temporary one.
         own = [str(Path(each).parent) for each in (assignment.log, assignment.files)]
         RECORDER.begin([*own, *(each for each in assignment.checkpoints if "://" not in each)])
-        order = assignment.order
-        if isinstance(order, Evaluation | ExportOrder):
+        if evaluates:
             RECORDER.active = False
         if assignment.source is not None:
             link.send(Preparing("importing the study"))

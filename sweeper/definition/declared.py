@@ -1,0 +1,309 @@
+"""Studies that a file declares, read from its text: nothing of the user's is run, nor TensorFlow imported.
+
+A call counts only if importing the file is certain to make it: a statement at the top level that calls
+the `Study` of a plain import whose name nothing else in the file binds. Its literal arguments are checked
+by `Study` itself, in a call at the same position, so a mistake has the message that the import would
+give. What is computed waits for the import.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import inspect
+import sys
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sweeper.definition.definition import StudyDefinition
+from sweeper.definition.loading import add_place, file_of, parsed_file, split_target
+from sweeper.errors import DefinitionError
+from sweeper.inspection.sources import (
+    bound_name,
+    find_module_file,
+    is_users_source,
+    outside_functions,
+)
+from sweeper.spec.budgets import Halving, Hyperband
+from sweeper.spec.checkpointing import Every, Keep
+from sweeper.spec.retries import Retries
+
+_PLAIN: dict[str, Any] = {
+    each.__name__: each for each in (Every, Halving, Hyperband, Keep, Retries)
+}
+"""Classes of plain values, which are made here if their arguments are literal."""
+
+_CLASSES = {**_PLAIN, "Study": type("Study", (StudyDefinition,), {})}
+
+_RUNNING = frozenset({"run", "resume", "extend", "confirm", "evaluate"})
+"""Methods of a study that end the reading of its file."""
+
+_REBINDING = frozenset({"*", "setattr", "exec", "globals", "vars", "locals"})
+"""Names by which a file may bind others unseen."""
+
+_MANY = 10**9
+"""A number of epochs or trials beside which no other argument is refused."""
+
+
+def check_target(target: str) -> None:
+    """Raise the error of importing ``target``, as far as the text of its file shows one.
+
+    Raises:
+        StudyFileError: There is no such file or module.
+        StudyImportError: The file is not Python.
+        DefinitionError: A literal argument of a study is unknown or impossible.
+    """
+    path = file_of(split_target(target)[0])
+    if path is not None:
+        for study in DeclaringFile(path).studies():
+            study.check()
+
+
+@dataclass(frozen=True)
+class DeclaredStudy:
+    """A call of `Study` that importing ``file`` makes, and the variable that gets the study.
+
+    ``members`` are names of the package's classes by the expressions that call them.
+    """
+
+    call: ast.Call
+    variable: str | None
+    file: str
+    members: Mapping[str, str]
+
+    @functools.cached_property
+    def literals(self) -> dict[str | None, Any]:
+        """The literal arguments."""
+        given = self.call.keywords
+        return {k.arg: ast.literal_eval(k.value) for k in given if _is_literal(k.value)}
+
+    @property
+    def is_literal(self) -> bool:
+        """Whether the text alone decides every argument; other values are those of the file's names."""
+        return not self.call.args and all(
+            each.arg is not None
+            and (self._is_certain(each.value) or isinstance(each.value, ast.Name | ast.Lambda))
+            for each in self.call.keywords
+        )
+
+    def check(self) -> None:
+        """Make a study of the certain arguments, and of harmless ones in place of those that are computed.
+
+        Raises:
+            DefinitionError: An argument is unknown or impossible.
+        """
+        if self.call.args or any(each.arg is None for each in self.call.keywords):
+            return
+        known = inspect.signature(StudyDefinition).parameters
+        computed = {
+            each.arg
+            for each in self.call.keywords
+            # The file of a warm start may be written by the import itself.
+            if each.arg == "warm_start" or not self._is_certain(each.value)
+        }
+        harmless = self._harmless(computed)
+        call = ast.Call(ast.Name("Study", ast.Load()), [], [])
+        for each in self.call.keywords:
+            value = each.value
+            if each.arg in computed:
+                if each.arg in known and each.arg not in harmless:
+                    continue
+                value = ast.Name(f"{each.arg} computed", ast.Load())
+            call.keywords.append(ast.keyword(each.arg, _Members(self.members).visit(value)))
+        module = ast.Module([ast.copy_location(ast.Expr(call), self.call)], [])
+        ast.copy_location(call, self.call)
+        values = {f"{name} computed": harmless.get(name) for name in computed}
+        try:
+            # S102: the call of a class of sweeper's with literals.
+            exec(compile(ast.fix_missing_locations(module), self.file, "exec"), _CLASSES | values)  # noqa: S102
+        except DefinitionError as error:
+            add_place(error, self.file)
+            raise
+        except TypeError:
+            # An argument is missing: the import shows it with the user's own line.
+            return
+
+    def _harmless(self, computed: set[str | None]) -> dict[str | None, Any]:
+        """Return values of computed arguments because of which no other argument is refused."""
+        literal = self.literals.get
+        objective, direction, repeats = (
+            literal("objective"),
+            literal("direction"),
+            literal("repeats"),
+        )
+        number = repeats if isinstance(repeats, int) else 1
+        values: dict[str | None, Any] = {
+            "name": "study",
+            "model": len,
+            "data": len,
+            "epochs": _MANY,
+            "trials": _MANY * max(1, number),
+            "objective": "val_loss",
+            "direction": "minimize",
+            "sampler": "tpe" if literal("grid") is None else "grid",
+            "grid": {"x": [0]} if literal("sampler") == "grid" else None,
+        }
+        if isinstance(direction, list | tuple):
+            values["objective"] = [str(index) for index in range(len(direction))]
+        if isinstance(objective, list | tuple):
+            values["direction"] = ["minimize"] * len(objective)
+        return {name: value for name, value in values.items() if name in computed}
+
+    def _is_certain(self, value: ast.expr) -> bool:
+        if _is_literal(value):
+            return True
+        return (
+            isinstance(value, ast.Call)
+            and self.members.get(ast.unparse(value.func)) in _PLAIN
+            and all(map(_is_literal, value.args))
+            and all(k.arg is not None and _is_literal(k.value) for k in value.keywords)
+        )
+
+
+class DeclaringFile:
+    """A file's text, and the studies that it declares.
+
+    Raises:
+        StudyImportError: The file is not Python.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        # What is below `if __name__ == "__main__":` is not run by an import.
+        self._body = [each for each in parsed_file(path).body if not _is_main_block(each)]
+
+    def studies(self) -> Iterator[DeclaredStudy]:
+        """Yield the calls of `Study`, as far as importing the file is certain to come."""
+        counts = Counter(name for each in self._nodes() for name in _bound(each))
+        if not _REBINDING.isdisjoint(counts) or not _REBINDING.isdisjoint(self._names()):
+            return
+        may_run = any(isinstance(n, ast.Attribute) and n.attr in _RUNNING for n in self._nodes())
+        members: dict[str, str] = {}
+        for statement in self._body:
+            if isinstance(statement, ast.Import | ast.ImportFrom):
+                members |= {
+                    n: m for n, m in _members(statement) if counts[n.partition(".")[0]] == 1
+                }
+            call = getattr(statement, "value", None)
+            if isinstance(call, ast.Call) and members.get(ast.unparse(call.func)) == "Study":
+                yield DeclaredStudy(
+                    call, _target(statement), str(self._path.resolve()), members.copy()
+                )
+            elif may_run and any(isinstance(n, ast.Call) for n in outside_functions(statement)):
+                # It may run a study, which ends the import.
+                return
+
+    def is_whole(self, entries: Iterable[str]) -> bool:
+        """Return whether the file's text alone decides what its studies are.
+
+        That is so if it only imports libraries and defines functions, classes, constants and studies.
+        ``entries`` are the directories in which its imports are found, beside its own and Python's.
+        """
+        path = [str(self._path.resolve().parent), *entries, *sys.path]
+        studies = {each.call for each in self.studies() if each.is_literal}
+        return all(_is_plain(each, studies) for each in self._body) and not any(
+            _is_users(name, path) for each in self._nodes() for name in _imported(each)
+        )
+
+    def _nodes(self) -> Iterator[ast.AST]:
+        return (node for each in self._body for node in ast.walk(each))
+
+    def _names(self) -> set[str]:
+        return {node.id for node in self._nodes() if isinstance(node, ast.Name)}
+
+
+class _Members(ast.NodeTransformer):
+    """Replacement of the names that a file gives to members of the package by their own."""
+
+    def __init__(self, members: Mapping[str, str]) -> None:
+        self._members = members
+
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        name = ast.Name(self._members[ast.unparse(node.func)], ast.Load())
+        return ast.copy_location(ast.Call(name, node.args, node.keywords), node)
+
+
+def _is_literal(value: ast.expr) -> bool:
+    try:
+        ast.literal_eval(value)
+    except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
+        return False
+    return True
+
+
+def _is_main_block(statement: ast.stmt) -> bool:
+    return (
+        isinstance(statement, ast.If)
+        and not statement.orelse
+        and ast.unparse(statement.test) in {"__name__ == '__main__'", "'__main__' == __name__"}
+    )
+
+
+def _bound(node: ast.AST) -> Iterator[str]:
+    """Yield the names that a node binds or changes, in whatever scope."""
+    name = bound_name(node)
+    if name is not None:
+        yield name
+    for field in ("arg", "rest") if not isinstance(node, ast.keyword) else ():
+        if isinstance(getattr(node, field, None), str):
+            yield getattr(node, field)
+    if isinstance(node, ast.ExceptHandler | ast.MatchAs | ast.MatchStar) and node.name:
+        yield node.name
+
+
+def _members(statement: ast.Import | ast.ImportFrom) -> Iterator[tuple[str, str]]:
+    """Yield how the file calls members of the package after this import, and their names."""
+    of_sweeper = isinstance(statement, ast.ImportFrom) and (statement.module, statement.level) == (
+        "sweeper",
+        0,
+    )
+    for alias in statement.names:
+        if isinstance(statement, ast.Import) and alias.name == "sweeper":
+            yield from ((f"{alias.asname or 'sweeper'}.{name}", name) for name in _CLASSES)
+        elif of_sweeper and alias.name in _CLASSES:
+            yield alias.asname or alias.name, alias.name
+
+
+def _target(statement: ast.stmt) -> str | None:
+    """Return the only variable that an assignment binds."""
+    targets = [getattr(statement, "target", None), *getattr(statement, "targets", ())]
+    names = [each.id for each in targets if isinstance(each, ast.Name)]
+    return names[0] if len(names) == 1 else None
+
+
+def _is_plain(statement: ast.stmt, studies: Iterable[ast.Call]) -> bool:
+    """Return whether a statement only imports, or defines what its text decides."""
+    if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef):
+        defaults = [each for each in statement.args.kw_defaults if each is not None]
+        return not statement.decorator_list and all(
+            map(_is_literal, (*statement.args.defaults, *defaults))
+        )
+    if isinstance(statement, ast.ClassDef):
+        inside = (_is_plain(each, ()) for each in statement.body)
+        return not statement.decorator_list and not statement.keywords and all(inside)
+    if isinstance(statement, ast.Import | ast.ImportFrom | ast.Pass):
+        return True
+    value = getattr(statement, "value", None)
+    return isinstance(statement, ast.Assign | ast.AnnAssign | ast.Expr) and (
+        value is None or value in studies or _is_literal(value)
+    )
+
+
+def _imported(node: ast.AST) -> Iterator[str]:
+    """Yield the modules that a node imports, "" for one beside the file's own."""
+    if isinstance(node, ast.Import):
+        yield from (alias.name for alias in node.names)
+    if isinstance(node, ast.ImportFrom):
+        yield "" if node.level else str(node.module)
+
+
+def _is_users(module: str, path: list[str]) -> bool:
+    """Return whether a module is the user's, or is not found where libraries are."""
+    top = module.partition(".")[0]
+    if top == "sweeper" or top in sys.stdlib_module_names:
+        return False
+    file = find_module_file(top, path)
+    return file is None or is_users_source(file)
