@@ -17,6 +17,7 @@ from sweeper.records.results import StudyResults, StudyStatus
 from sweeper.run.launch.sources import describe_source, recall_source, target_source
 from sweeper.run.options import RunRequest
 from sweeper.run.protocol.messages import StudySource
+from sweeper.spec.repeating import Repeating
 from sweeper.support.shown import shown_url
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ def finished_study(request: RunRequest) -> tuple[StudyOpened, StudyResults] | No
         status=status,
         workers=request.options.slots or 1,
         storage=shown_url(request.options.storage),
-        is_repeated=int(row.definition.get("repeats", 1)) > 1,
+        repeating=Repeating.of(row.definition),
     )
     return opened, results
 
