@@ -55,10 +55,11 @@ def find_module_file(name: str, path: Iterable[str]) -> str | None:
     """Return the file of the module ``name`` found by the entries of ``path``, without importing it."""
     found, entries = None, [*path]
     parts = name.split(".")
-    for count, part in enumerate(parts, 1):
+    for part in parts:
         if not part.isidentifier():
             return None
-        found = PathFinder.find_spec(".".join(parts[:count]), entries)
+        # By its last name alone: a package without `__init__` would look for its imported parent.
+        found = PathFinder.find_spec(part, entries)
         if found is None:
             return None
         entries = [*(found.submodule_search_locations or ())]
