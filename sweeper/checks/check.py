@@ -22,12 +22,13 @@ import math
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from sweeper.definition.definition import StudySettings
 from sweeper.definition.loading import split_target
+from sweeper.errors import Interrupted
 from sweeper.files.uses import TrialUses, in_a_check, set_aside, uses_from_json
 from sweeper.replay.comparison import Difference, errors
 from sweeper.replay.lines import line_of_argument
@@ -43,7 +44,7 @@ from sweeper.replay.reports import (
 from sweeper.run.launch.launchers import Loaded, WarmServer
 from sweeper.run.launch.sources import load_source, target_source
 from sweeper.run.launch.trial_process import Launcher
-from sweeper.run.protocol.messages import Failed, Finished
+from sweeper.run.protocol.messages import Failed, Finished, StudySource
 from sweeper.run.replays import (
     Answer,
     ComparedReplay,
@@ -91,21 +92,25 @@ def _drawing(spec: SamplerSpec, number: int) -> Answer:
 
 
 def check_study(
-    target: str, *, workers: int = 2, tell: Callable[[str], None] = lambda _: None
+    source: StudySource | str, *, workers: int = 2, tell: Callable[[str], None] = lambda _: None
 ) -> CheckReport:
-    """Check the study that ``target`` names.
+    """Check a study.
 
     Args:
-        target: ``FILE[:NAME]`` or ``package.module[:NAME]``.
+        source: The study's definition, as its processes get it, or the name of its file or module:
+            ``FILE[:NAME]`` or ``package.module[:NAME]``.
         workers: Parallel trials, for the estimates.
         tell: Called with a description of each activity.
 
     Raises:
         UsageError, DefinitionError: There is no such study, or it cannot be run.
         ExecutionError: A process could not be started.
+        Interrupted: SIGINT was received.
     """
-    began, source = time.monotonic(), target_source(target)
+    began = time.monotonic()
+    source = target_source(source) if isinstance(source, str) else source
     with contextlib.ExitStack() as held:
+        held.enter_context(_reporting_interrupts())
         directory = Path(held.enter_context(scratch_directory("check")))
         servers = [held.enter_context(contextlib.closing(WarmServer(source))) for _ in range(2)]
         loaded, _ = (server.loaded() for server in servers)
@@ -114,7 +119,7 @@ def check_study(
             check_grid(settings.grid, settings.trials // settings.repeats)
         for server in servers:
             server.choose_isolation(loaded, "auto")
-        file = Path(split_target(target)[0]).resolve()
+        file = Path(split_target(source.target)[0]).resolve()
         check = _Check(
             loaded,
             search_spec(settings, load_source(source) if needs_definition(settings) else None),
@@ -125,6 +130,15 @@ def check_study(
         )
         report = check.report(workers)
     return replace(report, seconds={"total": time.monotonic() - began})
+
+
+@contextlib.contextmanager
+def _reporting_interrupts() -> Iterator[None]:
+    try:
+        yield
+    except KeyboardInterrupt:
+        msg = "the check was stopped; its trials and files were deleted"
+        raise Interrupted(msg) from None
 
 
 @dataclass

@@ -89,6 +89,11 @@ _PARTING_AT_ONCE = 5.0  # the same after a request to kill; longer than a slow a
 _SILENT = 5.0
 """Seconds for which a slot waits for other trials without a word: the end of every sweep is such a wait."""
 _KILLED = "killed on request"
+_LONGEST_NAME = 40
+"""Characters of a study's name in `Trial.run_id`; trackers allow 64 or more in all."""
+_FAILING_EARLY = 2
+"""Trials that fail alike before their first step, after which the run ends: they show that the cause is not the
+parameters of one, and a third shows no more."""
 
 
 Audit = Callable[[SlotContext, Claim, SlotDevice], None]
@@ -112,6 +117,10 @@ def _serve(context: SlotContext, audit: Audit | None) -> None:
     with context.leases:
         said, began_to_wait = "", None
         while not context.stopping.is_set():
+            if context.awaits_first_step:
+                with context.attempt_ended:
+                    context.attempt_ended.wait(0.1)
+                continue
             # All tries use one key, so that a claim whose answer was lost is found again.
             claim_next = partial(_next, context, device, uuid.uuid4().hex)
             try:
@@ -198,6 +207,7 @@ class AttemptSupervisor(TrialSupervisor):
                 )
             )
         finally:
+            self._context.starting.discard(self._claim.number)
             self._queue.close()
             self._context.leases.release(self._claim.token)
 
@@ -240,6 +250,7 @@ class AttemptSupervisor(TrialSupervisor):
         runner = context.runner
         try:
             assignment = self._assignment()
+            context.starting.add(claim.number)
             context.tell(AttemptStarted(claim.number, claim.attempt))
             self._make_directory()
             if callable(runner):
@@ -320,12 +331,21 @@ class AttemptSupervisor(TrialSupervisor):
                 f"retry {claim.study} {claim.number}` gives it another attempt"
             )
             raise TrialError(msg)
+        if end.result == "failed":
+            self._check_alike(early=not death.trained)
+
+    def _check_alike(self, *, early: bool) -> None:
+        """Raise an error if all trials so far failed alike; two are enough before any has trained a step."""
+        context, study = self._context, self._claim.study
+        context.failed_early = context.failed_early or early
         least = self._study.settings.failing_alike
-        if end.result == "failed" and least:
+        early = early and not context.trained
+        if least:
+            needed = min(_FAILING_EARLY, least) if early else least
             impatient = self._study.impatient
-            found = context.ask(lambda: impatient.failing_alike(claim.study, least))
+            found = context.ask(lambda: impatient.failing_alike(study, needed))
             if found is not None:
-                raise all_fail_alike(claim.study, *found)
+                raise all_fail_alike(study, *found, early=early)
 
     def _has_succeeded(self) -> bool:
         """Return whether a trial of the study has a value, so that the definition is not the cause."""
@@ -404,6 +424,9 @@ class AttemptSupervisor(TrialSupervisor):
             settings = replace(settings, epochs=claim.epochs)
         if claim.extended:
             settings = replace(settings, pruner=None)
+        origin = origin_of(claim, settings.seed)
+        # A trial that begins again under another definition is another run.
+        again = f"-{claim.anew_after}" if claim.anew_after else ""
         return replace(
             assignment_of(
                 *(settings, self._study.paths, claim.number, claim.attempt),
@@ -413,7 +436,8 @@ class AttemptSupervisor(TrialSupervisor):
             pause_after=claim.pause_after,
             devices=self._device.visible,
             memory_limit=self._device.memory,
-            origin=origin_of(claim, settings.seed),
+            origin=origin,
+            run_id=f"{claim.study[:_LONGEST_NAME]}-{origin.identity[:8]}-{claim.number}{again}",
         )
 
     def _known_checkpoints(self) -> tuple[str, ...]:
@@ -583,6 +607,9 @@ class AttemptRecorder:
             return self._search.answer(message)
         self._note(message)
         claim, epochs = self.claim, self.claim.epochs or self._settings.epochs
+        if self.step:
+            self.context.trained = True
+            self.context.starting.discard(claim.number)
         event = progress_of(message, claim.number, self._search.params, epochs)
         if event is not None:
             self._tell(event)
