@@ -28,6 +28,7 @@ FIRST = (
     "how-to/data-sources.md",
     "how-to/files.md",
     "how-to/callbacks.md",
+    "how-to/trackers.md",
     "how-to/search.md",
     "how-to/compare.md",
     "how-to/check.md",

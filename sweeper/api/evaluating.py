@@ -52,6 +52,7 @@ from sweeper.run.worker.checkpoints import locate
 from sweeper.spec.searching import Objective
 from sweeper.support.calling import run_side_by_side
 from sweeper.support.paths import RunPaths
+from sweeper.support.shown import shown_value
 from sweeper.train.data import Data
 
 DataGiven = str | Data | Callable[[Trial], Data]
@@ -69,7 +70,7 @@ def held_out_data(given: DataGiven | None) -> HeldOutData:
         return HeldOutData(target=target, shown=given)
     if not isinstance(given, Data) and not callable(given):
         msg = (
-            f"data={given!r}; expected a function `trial -> Data`, a sweeper.Data(test=(x, y)), or "
+            f"data={shown_value(given)}; expected a function `trial -> Data`, a sweeper.Data(test=(x, y)), or "
             "'FILE:NAME'"
         )
         raise UsageError(msg)

@@ -24,10 +24,11 @@ from sweeper.db.repository import Repository, StudyRow
 from sweeper.definition.definition import StudyDefinition
 from sweeper.errors import CheckpointError, ForeignCheckpointError, ParameterError, UsageError
 from sweeper.models.exported import Exported, check_code, check_format, check_target
-from sweeper.records.model_source import At, ExportOptions
+from sweeper.records.events import Listener
+from sweeper.records.model_source import At, ExportOptions, Verified
 from sweeper.records.printing import counted
 from sweeper.records.results import TrialRecord
-from sweeper.run.launch.sources import load_source, recall_source, target_source
+from sweeper.run.launch.sources import load_source, recall_source, source_of, target_source
 from sweeper.run.protocol.messages import StudySource
 from sweeper.run.trial.devices import import_tensorflow
 from sweeper.run.worker.checkpoints import locate
@@ -46,6 +47,7 @@ from sweeper.support.tensorflow_start import look_for_gpus
 if TYPE_CHECKING:
     import keras
 
+    from sweeper.checks.verify import StudyVerification
     from sweeper.models.rebuilding import ModelBuilder
     from sweeper.spec.settings import Settings
 
@@ -236,6 +238,45 @@ class StudyModels:
                 name=options.name,
             )
             return Exported(str(options.path), export_model(builder, job))
+
+    def verify(
+        self,
+        which: Verified,
+        *,
+        interrupt: bool = False,
+        seed: int | None = None,
+        workers: int | None = None,
+        listener: Listener | None = None,
+    ) -> StudyVerification:
+        """See `sweeper.Study.verify`; it does not import the study into this process."""
+        import secrets
+
+        from sweeper.checks.verify import VerifyRequest, verify_study
+        from sweeper.run.options import WorkerOptions
+        from sweeper.spec.settings import load_settings
+        from sweeper.views.terminal.live import listening
+
+        source = None
+        if self.definition is not None:
+            source = source_of(self.definition)
+        elif self.source is not None:
+            source = target_source(self.source, self.study)
+        slots = load_settings(workers=workers).workers
+        options = WorkerOptions(
+            slots, storage=self.storage, runs_dir=self.runs_dir, checkpoints=self.checkpoints
+        )
+        with listening(listener) as progress:
+            return verify_study(
+                VerifyRequest(
+                    study=self.study,
+                    which=which,
+                    interrupt=interrupt,
+                    seed=secrets.randbelow(1 << 32) if seed is None else seed,
+                    options=options,
+                    listener=progress,
+                    source=source,
+                )
+            )
 
     def find_to_export(self, number: int, options: ExportOptions) -> StoredModel:
         """Return the model after a check of the format and the path."""

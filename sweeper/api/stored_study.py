@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from sweeper.api.models import StudyModels
 from sweeper.db.database import Database
@@ -12,6 +12,9 @@ from sweeper.definition.definition import StudyDefinition
 from sweeper.errors import DatabaseUnavailableError, StudyFileError, UnknownStudyError
 from sweeper.records.results import StudyResults, StudyStatus, TrialRecord
 from sweeper.support.shown import shown_url
+
+if TYPE_CHECKING:
+    from sweeper.checks.verify import StudyVerification
 
 
 @dataclass(frozen=True)
@@ -117,6 +120,23 @@ class StoredStudy:
             options: The arguments of `Study.confirm`.
         """
         return self._call("confirm", **options)
+
+    def verify(
+        self,
+        *,
+        trial: int | Literal["best", "all"] = "best",
+        **options: Any,
+    ) -> StudyVerification:
+        """Replay finished trials as `Study.verify` does, with this study's database and directories.
+
+        Args:
+            trial: A trial's number; ``"best"``, by default, or ``"all"`` finished ones.
+            options: The other arguments of `Study.verify`.
+
+        Raises:
+            StudyFileError: The study was defined in a notebook, or its file is missing or differs.
+        """
+        return self.models.verify(trial, **options)
 
     def _call(self, name: str, **options: Any) -> StudyResults:
         """Call a method of the `Study` with this study's database and directories."""

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import os
-import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 from sweeper.definition.definition import StudyDefinition
 from sweeper.definition.loading import end_reading, load_definition
@@ -22,9 +20,11 @@ if TYPE_CHECKING:
     from sweeper.api.evaluating import DataGiven
     from sweeper.api.models import StudyModels
     from sweeper.api.stored_study import StoredStudy
+    from sweeper.checks.verify import StudyVerification
     from sweeper.records.evaluations import EvaluationRecord
-    from sweeper.records.events import Event, Listener
+    from sweeper.records.events import Listener
     from sweeper.records.results import StudyResults
+    from sweeper.replay.reports import CheckReport
     from sweeper.spec.repeating import ConfirmRequest
     from sweeper.spec.searching import Direction
     from sweeper.spec.settings import Settings
@@ -118,7 +118,9 @@ class Study(StudyDefinition):
             settings, slots=settings.workers, fail_fast=fail_fast, accept_inexact=accept_inexact
         )
 
-        with _listening(listener, Doing("importing TensorFlow and the study")) as progress:
+        from sweeper.views.terminal.live import listening
+
+        with listening(listener, Doing("importing TensorFlow and the study")) as progress:
             from sweeper.run.run import run_sweep
 
             results = run_sweep(
@@ -272,9 +274,10 @@ class Study(StudyDefinition):
         end_reading()
         from sweeper.api.evaluating import EvaluationRequest, evaluate_study, held_out_data
         from sweeper.run.options import WorkerOptions
+        from sweeper.views.terminal.live import listening
 
         settings = _settings(storage, runs_dir, workers=workers)
-        with _listening(listener) as progress:
+        with listening(listener) as progress:
             return evaluate_study(
                 EvaluationRequest(
                     study=self.name,
@@ -287,6 +290,79 @@ class Study(StudyDefinition):
                     definition=self,
                 )
             ).records
+
+    def check(self, *, workers: int | None = None, listener: Listener | None = None) -> CheckReport:
+        """Check the study before it runs, as `sweeper check` does: independence, exactness, cost.
+
+        Its first trial is trained for some short epochs, and again, killed and resumed, each time in processes
+        of its own. Nothing is stored, and this process imports no TensorFlow.
+
+        Args:
+            workers: Parallel trials, for the estimates; the machine's cores by default.
+            listener: Receives the progress; by default it goes to standard error, or a notebook's cell.
+
+        Returns:
+            The report: its text, also in a notebook, has every finding, ``holds`` is whether none is an error.
+
+        Raises:
+            DefinitionError: The study cannot be run.
+            Interrupted: SIGINT was received.
+            ExecutionError: A process could not be started.
+        """
+        end_reading()
+        from sweeper.checks.check import check_study
+        from sweeper.records.events import Doing
+        from sweeper.run.launch.sources import source_of
+        from sweeper.views.terminal.live import listening
+
+        settings = _settings(None, None, workers=workers)
+        with listening(listener, Doing("importing TensorFlow and the study")) as progress:
+            return check_study(
+                source_of(self),
+                workers=settings.workers,
+                tell=lambda doing: progress(Doing(doing)),
+            )
+
+    def verify(
+        self,
+        *,
+        trial: int | Literal["best", "all"] = "best",
+        interrupt: bool = False,
+        seed: int | None = None,
+        workers: int | None = None,
+        storage: str | None = None,
+        runs_dir: str | Path | None = None,
+        listener: Listener | None = None,
+    ) -> StudyVerification:
+        """Replay finished trials, compare every bit with what is stored, and store the verdicts.
+
+        It does what `sweeper verify` does, and also for a study that was defined in a notebook, whose code
+        is only in this process. ``results[3].verify()`` verifies one trial.
+
+        Args:
+            trial: A trial's number; ``"best"``, by default, or ``"all"`` finished ones.
+            interrupt: Whether each replay is killed at a random step and resumed.
+            seed: Seed of these steps; None for a random one.
+            workers: Replays side by side; the machine's cores by default.
+            storage: A database URL; by default ``sqlite:///runs/sweeper.db``.
+            runs_dir: Where files go; ``runs`` by default.
+            listener: Receives the progress; by default it goes to standard error, or a notebook's cell.
+
+        Returns:
+            The verdicts: the text, also in a notebook, has a line for each trial, with what differs;
+            ``holds`` is whether every trial is bit-identical.
+
+        Raises:
+            UnknownStudyError: The study has not been run yet, or there is no such trial.
+            DefinitionChangedError: The definition or its code has changed since the trials ran.
+            Interrupted: SIGINT or SIGTERM was received; verdicts until then are stored.
+            SweeperError: There is no finished trial, or a replay could not be run.
+        """
+        end_reading()
+        models = _models(self.name, _settings(storage, runs_dir), definition=self)
+        return models.verify(
+            trial, interrupt=interrupt, seed=seed, workers=workers, listener=listener
+        )
 
     def status(
         self, *, storage: str | None = None, runs_dir: str | Path | None = None
@@ -386,20 +462,6 @@ def _settings(
         checkpoints=None if checkpoints_dir is None else str(checkpoints_dir),
         **more,
     )
-
-
-@contextmanager
-def _listening(listener: Listener | None, *first: Event) -> Iterator[Listener]:
-    """Return the caller's listener, or one that shows the progress, which gets the ``first`` events."""
-    if listener is not None:
-        yield listener
-        return
-    from sweeper.views.terminal.live import progress_listener
-
-    with progress_listener(sys.stderr) as progress:
-        for event in first:
-            progress(event)
-        yield progress
 
 
 def _models(

@@ -24,13 +24,14 @@ import functools
 import math
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from sweeper.checks.disk import Disk
 from sweeper.definition.definition import StudySettings
 from sweeper.definition.loading import split_target
+from sweeper.errors import Interrupted
 from sweeper.files.uses import CURE_OR_BEFORE, uses_from_json
 from sweeper.replay.comparison import Difference, errors
 from sweeper.replay.lines import line_of_argument
@@ -47,7 +48,7 @@ from sweeper.run.launch.launchers import Loaded, WarmServer
 from sweeper.run.launch.server_process import ServerProcess
 from sweeper.run.launch.sources import load_source, target_source
 from sweeper.run.launch.trial_process import Launcher
-from sweeper.run.protocol.messages import Failed, Finished
+from sweeper.run.protocol.messages import Failed, Finished, StudySource
 from sweeper.run.replays import (
     Answer,
     ComparedReplay,
@@ -97,23 +98,27 @@ def _drawing(spec: SamplerSpec, number: int) -> Answer:
 
 
 def check_study(
-    target: str, *, workers: int = 2, tell: Callable[[str], None] = lambda _: None
+    source: StudySource | str, *, workers: int = 2, tell: Callable[[str], None] = lambda _: None
 ) -> CheckReport:
-    """Check the study that ``target`` names.
+    """Check a study.
 
     Args:
-        target: ``FILE[:NAME]`` or ``package.module[:NAME]``.
+        source: The study's definition, as its processes get it, or the name of its file or module:
+            ``FILE[:NAME]`` or ``package.module[:NAME]``.
         workers: Parallel trials, for the estimates.
         tell: Called with a description of each activity.
 
     Raises:
         UsageError, DefinitionError: There is no such study, or it cannot be run.
         ExecutionError: A process could not be started.
+        Interrupted: SIGINT was received.
     """
-    began, source = time.monotonic(), target_source(target)
-    file = Path(split_target(target)[0]).resolve()
+    began = time.monotonic()
+    source = target_source(source) if isinstance(source, str) else source
+    file = Path(split_target(source.target)[0]).resolve()
     disk = Disk(roots_of(str(file)), tell)
     with contextlib.ExitStack() as held:
+        held.enter_context(_reporting_interrupts())
         held.enter_context(disk)
         directory = Path(held.enter_context(scratch_directory("check")))
         processes = [held.enter_context(ServerProcess()) for _ in range(2)]
@@ -146,6 +151,15 @@ def check_study(
         removed=tuple(disk.removed),
         seconds={"total": time.monotonic() - began},
     )
+
+
+@contextlib.contextmanager
+def _reporting_interrupts() -> Iterator[None]:
+    try:
+        yield
+    except KeyboardInterrupt:
+        msg = "the check was stopped; its trials and what they made were removed, and what was there is back"
+        raise Interrupted(msg) from None
 
 
 @dataclass

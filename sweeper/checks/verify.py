@@ -40,7 +40,7 @@ from sweeper.errors import (
 from sweeper.records.code import CodeGroup
 from sweeper.records.events import ChecksOpened, Event, Listener, Notice, TrialVerified
 from sweeper.records.exactness import VerificationMode, VerificationVerdict
-from sweeper.records.printing import JsonRecord, counted, json_fields
+from sweeper.records.printing import JsonRecord, PrintedRecord, counted, json_fields
 from sweeper.records.results import CheckpointRecord, TrialRecord, none_complete
 from sweeper.replay.comparison import (
     VARIABLES,
@@ -55,7 +55,7 @@ from sweeper.run.launch.launchers import open_launcher
 from sweeper.run.launch.sources import recall_source
 from sweeper.run.launch.trial_process import Launcher
 from sweeper.run.options import WorkerOptions
-from sweeper.run.protocol.messages import Failed, Finished
+from sweeper.run.protocol.messages import Failed, Finished, StudySource
 from sweeper.run.replays import (
     Answers,
     ComparedCheckpoint,
@@ -77,6 +77,7 @@ from sweeper.support.paths import (
     scratch_directory,
 )
 from sweeper.train.fingerprint import differences
+from sweeper.views.formats import one_line, time_text
 
 _SHOWN_EPOCHS = 3
 _SHOWN_VALUES = 3
@@ -143,8 +144,11 @@ class Compared(JsonRecord):
     tensors: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class TrialVerification:
+_SHOWN_FINDINGS = 12
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class TrialVerification(PrintedRecord):
     """One trial's verification.
 
     Attributes:
@@ -210,6 +214,33 @@ class TrialVerification:
         replays = any(finding.by_replay for finding in self._differing)
         return replays and not causes and not self.explanations
 
+    def __str__(self) -> str:
+        took = "" if self.replay is None else f"  ({time_text(self.replay.seconds)})"
+        if self.verdict == "differs":
+            lines = [f"trial {self.number} DIFFERS{took}"]
+            lines += [f"  {one_line(f.message)}" for f in self._differing[:_SHOWN_FINDINGS]]
+            if len(self._differing) > _SHOWN_FINDINGS:
+                lines.append(
+                    f"  and {len(self._differing) - _SHOWN_FINDINGS} more: --json has them"
+                )
+        else:
+            lines = [f"trial {self.number} {self.verdict}: {self.message}{took}"]
+        lines += [
+            f"  {finding.level}: {one_line(finding.message)}"
+            for finding in self.findings
+            if finding.level != "error"
+        ]
+        if self.explanations:
+            what = (
+                "could explain it"
+                if self.verdict == "differs"
+                else "is different on this machine, and does not change the result"
+            )
+            lines.append(f"  what {what}: {'; '.join(self.explanations)}")
+        elif self.unexplained:
+            lines.append("  no known difference of the environment explains it")
+        return "\n".join(lines)
+
     def to_json(self) -> dict[str, Any]:
         verdict = json_fields(self, "study", "number", "mode", "verdict", "message")
         differing = json_fields(self, "epoch", "step", "variable", "findings", "explanations")
@@ -228,8 +259,8 @@ class Unverified(JsonRecord):
     reason: str
 
 
-@dataclass(frozen=True)
-class StudyVerification:
+@dataclass(frozen=True, repr=False)
+class StudyVerification(PrintedRecord):
     """Result of one `sweeper verify`.
 
     Attributes:
@@ -248,6 +279,25 @@ class StudyVerification:
     def holds(self) -> bool:
         """Return whether no trial differs, and all ran under one definition and code."""
         return not self.codes and all(trial.verdict != "differs" for trial in self.trials)
+
+    def __str__(self) -> str:
+        lines = [
+            *map(str, self.trials),
+            *(f"trial {each.number} skipped: it {each.reason}" for each in self.passed_over),
+        ]
+        good = sum(trial.verdict != "differs" for trial in self.trials)
+        lines.append(f"{good} of {len(self.trials)} verified trials hold")
+        if self.codes:
+            lines.append(
+                "the study is mixed: its trials ran under different code, so their values cannot be "
+                "compared"
+            )
+            lines += [
+                f"  {group.code}{', the present one' if group.current else ''}: trials "
+                f"{', '.join(map(str, group.trials))}"
+                for group in self.codes
+            ]
+        return "\n".join(lines)
 
     def to_json(self) -> dict[str, Any]:
         shown = json_fields(self, "study", "holds", "trials", "passed_over", "surroundings")
@@ -688,6 +738,7 @@ class VerifyRequest:
         interrupt: Whether each replay is killed once and resumed.
         seed: Seed of the steps at which replays are killed.
         options: Parallel replays, isolation, database and directory.
+        source: The study's definition, if this process has it or names it; None for the stored file.
     """
 
     study: str
@@ -696,6 +747,7 @@ class VerifyRequest:
     seed: int
     options: WorkerOptions
     listener: Listener
+    source: StudySource | None = None
 
 
 def verify_study(request: VerifyRequest) -> StudyVerification:
@@ -711,7 +763,7 @@ def verify_study(request: VerifyRequest) -> StudyVerification:
         repository = Repository(database)
         row = repository.study(request.study)
         choose(repository, request.study, request.which)
-        source = recall_source(request.study, row.source)
+        source = request.source or recall_source(request.study, row.source)
         opened = open_launcher(
             source, request.options.isolation, lambda message: request.listener(Notice(message))
         )

@@ -15,24 +15,19 @@ kept on this machine. Notes do not change the exit code.
 import secrets
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 import typer
 
 from sweeper.cli.options import READING, Flags, StudyName, expanded, flag, option
 from sweeper.cli.output import json_text, print_csv, print_json, print_table, say_beginning
-from sweeper.errors import Interrupted, SweeperError, UsageError
-
-if TYPE_CHECKING:
-    from sweeper.checks.verify import StudyVerification, TrialVerification
+from sweeper.errors import SweeperError, UsageError
 
 DOES_NOT_HOLD = 4
 """Exit code if a promise does not hold."""
 
 _NOT_ALL = 3
 """Exit code if some checkpoints could not be evaluated."""
-
-_SHOWN_FINDINGS = 12
 
 
 @expanded("workers as_json")
@@ -56,15 +51,11 @@ def check(
     from sweeper.checks.check import check_study
 
     settings = flags.settings()
-    try:
-        report = check_study(
-            source,
-            workers=settings.workers,
-            tell=lambda doing: typer.echo(f"{doing} ...", err=True),
-        )
-    except KeyboardInterrupt:
-        msg = "the check was stopped; its trials and what they made were removed, and what was there is back"
-        raise Interrupted(msg) from None
+    report = check_study(
+        source,
+        workers=settings.workers,
+        tell=lambda doing: typer.echo(f"{doing} ...", err=True),
+    )
     if flags.as_json:
         print_json(report.to_json())
     else:
@@ -240,55 +231,6 @@ def verify(
     if flags.as_json:
         print_json(found.to_json())
     else:
-        for line in _lines(found):
-            typer.echo(line)
+        typer.echo(str(found))
     if not found.holds:
         raise typer.Exit(DOES_NOT_HOLD)
-
-
-def _lines(found: "StudyVerification") -> list[str]:
-    """Format the verdicts for people: a line for each trial, then its differences and their likely causes."""
-    lines = [line for trial in found.trials for line in _trial_lines(trial)]
-    lines += [f"trial {each.number} skipped: it {each.reason}" for each in found.passed_over]
-    good = sum(trial.verdict != "differs" for trial in found.trials)
-    lines.append(f"{good} of {len(found.trials)} verified trials hold")
-    if found.codes:
-        lines.append(
-            "the study is mixed: its trials ran under different code, so their values cannot be "
-            "compared"
-        )
-        lines += [
-            f"  {group.code}{', the present one' if group.current else ''}: trials "
-            f"{', '.join(map(str, group.trials))}"
-            for group in found.codes
-        ]
-    return lines
-
-
-def _trial_lines(trial: "TrialVerification") -> list[str]:
-    from sweeper.views.formats import one_line, time_text
-
-    took = "" if trial.replay is None else f"  ({time_text(trial.replay.seconds)})"
-    if trial.verdict == "differs":
-        lines = [f"trial {trial.number} DIFFERS{took}"]
-        worth = [f for f in trial.findings if f.level == "error"]
-        lines += [f"  {one_line(f.message)}" for f in worth[:_SHOWN_FINDINGS]]
-        if len(worth) > _SHOWN_FINDINGS:
-            lines.append(f"  and {len(worth) - _SHOWN_FINDINGS} more: --json has them")
-    else:
-        lines = [f"trial {trial.number} {trial.verdict}: {trial.message}{took}"]
-    lines += [
-        f"  {finding.level}: {one_line(finding.message)}"
-        for finding in trial.findings
-        if finding.level != "error"
-    ]
-    if trial.explanations:
-        what = (
-            "could explain it"
-            if trial.verdict == "differs"
-            else "is different on this machine, and does not change the result"
-        )
-        lines.append(f"  what {what}: {'; '.join(trial.explanations)}")
-    elif trial.unexplained:
-        lines.append("  no known difference of the environment explains it")
-    return lines

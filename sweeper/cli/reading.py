@@ -474,4 +474,5 @@ def report(
 
     settings = flags.settings()
     page = make_report(study, settings, output=output, force=force, advice=_advice(settings))
+    typer.echo(f"the report of study {study}, for a browser:", err=True)
     typer.echo(page)

@@ -459,12 +459,23 @@ def no_such_trial(connection: Connection, study: AnyRow, number: int) -> Unknown
 def _check_unchanged(stored: StudyRow, given: StudyRow) -> None:
     changes = changes_between(stored, given)
     if changes:
-        fresh, accept = "`sweeper run FILE --fresh`", "--accept-changes"
-        if not (given.source or {}).get("location"):  # a notebook, or a prompt
-            fresh, accept = "study.run(fresh=True)", "study.run(accept_changes=True)"
+        source = given.source or {}
+        fresh, accept = "study.run(fresh=True)", "study.run(accept_changes=True)"
+        extend = "call study.extend({})"
+        if file := source.get("location"):  # otherwise a notebook, or a prompt
+            target = f"{file}:{source['name']}" if source.get("name") else file
+            fresh, accept = f"`sweeper run {target} --fresh`", "--accept-changes"
+            extend = f"type `sweeper extend {given.name} --epochs {{}}`"
+        was, now = (int(each.definition.get("epochs", 0)) for each in (stored, given))
+        further = ""
+        if changes == [_change("epochs", was, now)] and now > was:
+            further = (
+                f"To train its trials from {was} epochs on to {now}, write epochs={was} again and "
+                f"{extend.format(now)}. "
+            )
         msg = (
             f"study {given.name!r} was defined differently when it was created: "
-            f"{'; '.join(changes)}. Its finished trials belong to the old definition: restore it, "
+            f"{'; '.join(changes)}. {further}Its finished trials belong to the old definition: restore it, "
             f"start over under the same name with {fresh}, which keeps them as {given.name}~1, or "
             f"accept the change with {accept}, which ranks them apart"
         )

@@ -45,6 +45,7 @@ from sweeper.spec.searching import (
 from sweeper.spec.space import CategoricalChoice
 from sweeper.spec.warm_start import WarmStart, checked_warm_start
 from sweeper.support.paths import check_name
+from sweeper.support.shown import shown_value
 
 if TYPE_CHECKING:
     import keras
@@ -235,8 +236,8 @@ class StudyDefinition:
             best so far then ends with a checkpoint, whatever ``checkpoint_every`` is, and the best
             one is kept in addition to those of ``keep``. Only with one objective.
         failing_alike: The run ends with an error if the study's first trials, this many of them,
-            all failed with the same error; 3 by default, None or 0 to disable it. It may differ
-            from run to run.
+            all failed with the same error, or two of them before any trial has trained a step; 3 by
+            default, None or 0 to disable it. It may differ from run to run.
         warm_start: Initial values of the model's variables: a `WarmStart`, the path of a file, or
             ``trial -> WarmStart | path | None``. The content of a file that is named here is part
             of the definition; the content of a file that a function chooses is part of the trial.
@@ -349,7 +350,7 @@ class StudyDefinition:
         self.checkpoint_every: CheckpointEvery = parse_every(checkpoint_every)
         self.keep = Keep() if keep is None else keep
         if not isinstance(self.keep, Keep):
-            msg = f"keep={keep!r}; give a sweeper.Keep, such as Keep(last=3)"
+            msg = f"keep={shown_value(keep)}; give a sweeper.Keep, such as Keep(last=3)"
             raise DefinitionError(msg)
         self.deterministic = bool(deterministic)
         self.threads = None if threads is None else checked_whole(threads, "threads", least=1)

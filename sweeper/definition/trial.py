@@ -32,6 +32,10 @@ class Trial:
         repeat: The number of this training of its configuration, from 0; 0 in a study without
             ``repeats``. A cross-validation reads its split with it: ``splits[trial.repeat]``.
 
+        run_id: A name for the trial's run in an experiment tracker: the same for every attempt, and
+            different for every other trial of every study. None in a replay, as of `sweeper check`, which
+            is to be in no tracker.
+
     Examples:
         >>> def build_model(trial):
         ...     units = trial.suggest_int("units", 16, 128, log=True)
@@ -47,8 +51,10 @@ class Trial:
         directory: Path,
         ask: Callable[[str, Distribution], CategoricalChoice],
         repeat: int = 0,
+        run_id: str | None = None,
     ) -> None:
         self.number = number
+        self.run_id = run_id
         self.repeat = repeat
         self.seed = seed
         self.directory = directory
@@ -166,7 +172,8 @@ class Trial:
 
         It is neither inspected, captured nor restored: a resumed trial has a new object from the
         study's code. So training must not depend on it. The kinds of exempted objects are stored
-        with the attempt and shown by `sweeper show`.
+        with the attempt and shown by `sweeper show`. The methods of an exempted callback draw no
+        random numbers of the trial's.
 
         Args:
             obj: Any object, also one that is made during training.

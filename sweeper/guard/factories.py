@@ -15,6 +15,7 @@ import keras
 from sweeper.definition.trial import Trial
 from sweeper.errors import DataError, FactoryError
 from sweeper.guard.guard import Guard, What, name_of
+from sweeper.support.shown import shown_value
 from sweeper.train.data import Data
 from sweeper.train.randomness.fresh_entropy import FreshEntropy
 from sweeper.train.randomness.seeds import TrialSeeds, seed_everything
@@ -55,8 +56,14 @@ def build(
     seed_everything(seeds.child(what))
     # The other trials have the same code.
     tell = guard.warn if trial.number == 0 else None
-    with FreshEntropy(seeds.sequence(what), what, tell):
-        product = factory(trial)
+    asks = trial.asks
+    try:
+        with FreshEntropy(seeds.sequence(what), what, tell):
+            product = factory(trial)
+    except Exception as raised:
+        # It failed without a parameter; `failure_of` decides whether it fails so in every trial.
+        raised.of_study = getattr(raised, "of_study", False) or trial.asks == asks  # type: ignore[attr-defined]
+        raise
     cls, expected = _EXPECTED[what]
     right = isinstance(product, cls)
     if right and what == "callbacks":
@@ -64,7 +71,7 @@ def build(
     if not right:
         description = f"a {type(product).__module__}.{type(product).__qualname__}"
         if product is None or what == "callbacks":
-            description = repr(product)
+            description = shown_value(product)
         msg = f"the {what} factory {name_of(factory)} returned {description}; expected {expected}"
         error = DataError(msg) if what == "data" else FactoryError(msg)
         error.of_study = True

@@ -55,11 +55,11 @@ def find_module_file(name: str, path: Iterable[str]) -> str | None:
     """Return the file of the module ``name`` found by the entries of ``path``, without importing it."""
     spec = None
     entries = [*path]
-    parts = name.split(".")
-    for count, part in enumerate(parts, 1):
+    for part in name.split("."):
         if not part.isidentifier():
             return None
-        spec = PathFinder.find_spec(".".join(parts[:count]), entries)
+        # By its last name alone: a package without `__init__` would look for its imported parent.
+        spec = PathFinder.find_spec(part, entries)
         if spec is None:
             return None
         entries = [*(spec.submodule_search_locations or ())]

@@ -6,6 +6,7 @@ Records contain neither the study's definition nor its paths. Records of a study
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
@@ -14,6 +15,9 @@ from sweeper.errors import UsageError
 
 if TYPE_CHECKING:
     import keras
+
+Verified = Literal["best", "all"] | int
+"""Trials to verify: the best one, all finished ones, or that of a number."""
 
 At = Literal["end", "best"] | int
 """One of a trial's models: the end model, that of the best kept epoch, or that of a kept step."""
@@ -40,6 +44,21 @@ class ModelSource(Protocol):
 
     def export(self, number: int, options: ExportOptions) -> ExportReport:
         """Write the model of trial ``number``."""
+
+    def verify(self, which: Verified, *, interrupt: bool, seed: int | None) -> VerifiedStudy:
+        """Replay finished trials; see `sweeper.Study.verify` for the options."""
+
+
+class VerifiedStudy(Protocol):
+    """Interface of the result of a verification; see `sweeper.checks.verify.StudyVerification`."""
+
+    @property
+    def holds(self) -> bool: ...
+
+    @property
+    def trials(self) -> Sequence[Any]: ...
+
+    def to_json(self) -> dict[str, Any]: ...
 
 
 class ExportReport(Protocol):
@@ -119,6 +138,25 @@ class HasModel:
         target = Path(path).absolute()
         options = ExportOptions(target, format, at, force, accept_changes, name, max_to_keep)
         return self._source().export(self.number, options)
+
+    def verify(self, *, interrupt: bool = False, seed: int | None = None) -> Any:
+        """Replay the finished trial in processes of its own, compare every bit, and store the verdict.
+
+        Args:
+            interrupt: Whether the replay is killed at a random step and resumed.
+            seed: Seed of that step; None for a random one.
+
+        Returns:
+            The `TrialVerification`: its text is what `sweeper verify` prints, ``verdict`` is ``"holds"``,
+            ``"differs"`` or, for a study with ``deterministic=False``, ``"unpromised"``.
+
+        Raises:
+            DefinitionChangedError: The study's definition or code has changed since the trial ran.
+            StudyFileError: The study's code is in no file that this process knows; the message says what to do.
+            SweeperError: The trial is not finished, or its replay could not be run.
+        """
+        [verification] = self._source().verify(self.number, interrupt=interrupt, seed=seed).trials
+        return verification
 
     def _source(self) -> ModelSource:
         if self.source is None:

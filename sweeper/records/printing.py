@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import fields
@@ -40,6 +41,23 @@ def json_fields(record: Any, *names: str) -> dict[str, Any]:
     """Return attributes of a record as JSON, by name; without names, all fields of the dataclass."""
     chosen = names or [field.name for field in fields(record)]
     return {name: _json(getattr(record, name)) for name in chosen}
+
+
+class PrintedRecord:
+    """Base class of records that a prompt and a notebook's cell show by their text of several lines."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return str(self)
+
+    def _repr_html_(self) -> str:
+        return html_text(str(self))
+
+
+def html_text(text: str) -> str:
+    """Return text as HTML that keeps its lines and scrolls sideways, with the text escaped."""
+    return f'<pre style="overflow-x:auto;white-space:pre">{html.escape(text)}</pre>'
 
 
 class JsonRecord:

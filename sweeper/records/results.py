@@ -6,7 +6,6 @@ checkpoints. Their ``to_json`` returns the objects of the command-line contract.
 
 from __future__ import annotations
 
-import html
 import math
 import shutil
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -29,7 +28,14 @@ from sweeper.records.evaluations import EvaluationRecord
 from sweeper.records.exactness import AuditRecord, Exactness, VerificationRecord
 from sweeper.records.lengths import LengthRecord, RungRecord
 from sweeper.records.model_source import HasModel, ModelSource
-from sweeper.records.printing import JsonRecord, counted, json_fields, value_shown, values_shown
+from sweeper.records.printing import (
+    JsonRecord,
+    counted,
+    html_text,
+    json_fields,
+    value_shown,
+    values_shown,
+)
 from sweeper.spec.searching import Direction, Objective
 from sweeper.spec.space import CategoricalChoice, Distribution
 from sweeper.support.installation import install_command
@@ -157,7 +163,8 @@ _REPEATED = ("IndependenceError", "NonFiniteError", "UncapturableError")
 """Names of errors that another attempt would raise again, because it has the same seed and data."""
 
 _MISTAKES = (
-    *("FactoryError", "IndependenceError", "ObjectiveError", "ParameterError", "UncapturableError"),
+    *("DataError", "DefinitionError", "FactoryError", "IndependenceError", "ObjectiveError"),
+    *("ParameterError", "UncapturableError"),
     *("AttributeError", "ImportError", "ModuleNotFoundError", "NameError", "TypeError"),
 )
 """Names of errors of a study's code that interrupt the first trial, because no other can succeed."""
@@ -682,8 +689,7 @@ class StudyResults:
 
     def _repr_html_(self) -> str:
         # A notebook's cell is wider than a terminal, and scrolls.
-        text = html.escape(_text_of(self.status, self.trials, _CELL_WIDTH, _CELL_ROWS))
-        return f'<pre style="overflow-x:auto;white-space:pre">{text}</pre>'
+        return html_text(_text_of(self.status, self.trials, _CELL_WIDTH, _CELL_ROWS))
 
     @property
     def best(self) -> TrialRecord:
@@ -954,7 +960,7 @@ def _columns(
     for header, cells in columns.items():
         size = max(map(len, (header, *cells)))
         columns[header] = [cell.rjust(size) for cell in (header, *cells)]
-    return columns, [*reversed(headers), "attempts", "epochs"]
+    return columns, ["attempts", "epochs", *reversed(headers)]
 
 
 def parameter_headers(names: Iterable[str], taken: Collection[str]) -> list[str]:

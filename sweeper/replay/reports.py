@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from operator import attrgetter
 from typing import Any, Literal, TypeVar
 
-from sweeper.records.printing import JsonRecord, json_fields
+from sweeper.records.printing import JsonRecord, PrintedRecord, counted, json_fields
 
 Level = Literal["error", "warning", "note"]
 _LEVELS: tuple[Level, ...] = ("error", "warning", "note")
@@ -46,6 +46,10 @@ class CheckFinding:
     message: str
     line: Line | None = None
 
+    def __str__(self) -> str:
+        at = "" if self.line is None else f" {self.line}"
+        return f"{self.level} [{self.check}]{at}: {' '.join(self.message.split())}"
+
     def to_json(self) -> dict[str, Any]:
         at = {"file": None, "line": None} if self.line is None else asdict(self.line)
         return {**json_fields(self, "level", "check", "message"), **at}
@@ -77,9 +81,17 @@ class Estimate(JsonRecord):
     checkpoints_kept: int
     disk_bytes: int
 
+    def __str__(self) -> str:
+        parts = [f"at most {self.disk_bytes / 1e6:.1f} MB of checkpoints"]
+        if self.trial_seconds is not None and self.study_seconds is not None:
+            workers = counted(self.workers, "worker")
+            parts.append(f"{self.trial_seconds:.0f} s for a trial")
+            parts.append(f"{self.study_seconds:.0f} s for the study with {workers}")
+        return f"about {', '.join(reversed(parts))}"
 
-@dataclass(frozen=True, slots=True)
-class CheckReport:
+
+@dataclass(frozen=True, slots=True, repr=False)
+class CheckReport(PrintedRecord):
     """Report of one check.
 
     Attributes:
@@ -114,6 +126,21 @@ class CheckReport:
 
     def count(self, level: Level) -> int:
         return sum(finding.level == level for finding in self.findings)
+
+    @property
+    def verdict(self) -> str:
+        """Return the verdict in some words."""
+        if self.lacks_packages:
+            return "cannot run: a package is missing"
+        return "holds" if self.holds else "a promise does not hold"
+
+    def __str__(self) -> str:
+        counts = [counted(count, level) for level in _LEVELS if (count := self.count(level))]
+        lines = [f"{self.study}: {self.verdict}, {', '.join(counts) or 'nothing found'}"]
+        lines += [*map(str, self.findings), *(f"holds: {each}" for each in self.held)]
+        lines += [f"metrics: {', '.join(self.metrics)}"] * bool(self.metrics)
+        lines += [f"estimate: {self.estimate}"] * (self.estimate is not None)
+        return "\n".join(lines)
 
     def to_json(self) -> dict[str, Any]:
         found = json_fields(self, "study", "holds", "findings", "held", "metrics")

@@ -35,6 +35,7 @@ from sweeper.search.spaces import Grid
 from sweeper.spec.searching import SAMPLERS, Direction
 from sweeper.spec.space import CategoricalChoice
 from sweeper.support.installation import install_command
+from sweeper.support.shown import shown_value
 
 _BLIND_PRUNERS = ("NopPruner", "ThresholdPruner")
 """Pruners that use only the trial itself."""
@@ -339,7 +340,7 @@ def make_sampler(spec: SamplerSpec, number: int, redraws: int = 0) -> BaseSample
     sampler = spec.factory(seed)
     if not isinstance(sampler, BaseSampler):
         msg = (
-            f"the sampler callable returned {sampler!r}, a {type(sampler).__name__}; "
+            f"the sampler callable returned {shown_value(sampler)}, a {type(sampler).__name__}; "
             "it must return an optuna sampler"
         )
         raise DefinitionError(msg)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, ParamSpec, TypeVar
 
 from sweeper.errors import DefinitionError
+from sweeper.support.shown import shown_value
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -37,7 +38,9 @@ def named_arguments(call: Callable[P, R]) -> Callable[P, R]:
                 if call.__name__ == "__init__":
                     called = type(args[0]).__name__
                 msg = f"{called}(…) got an unknown argument {name!r}; {hint}"
-                raise DefinitionError(msg)
+                error = DefinitionError(msg)
+                error.of_study = True  # names in code are the same for every trial
+                raise error
         return call(*args, **kwargs)
 
     return checked
@@ -64,7 +67,7 @@ def checked_factory(value: Any, name: str, form: str, *, optional: bool = False)
     of_keras = any(module.startswith("keras.") for module in modules)
     if callable(value) and not of_keras:
         return value
-    hint = ""
+    hint = f"; if a function returned it, write {name}=FUNCTION without the call"
     if of_keras:
         hint = (
             "; Keras objects are changed in place by training, so two trials would share this one: "
@@ -76,7 +79,7 @@ def checked_factory(value: Any, name: str, form: str, *, optional: bool = False)
             f"makes it, {name}=lambda trial: …"
         )
     seen = "is no factory" if of_keras else "cannot be called"
-    msg = f"{name}={value!r} {seen}; give a function, {form}{hint}"
+    msg = f"{name}= takes a function, {form}, and {shown_value(value)} {seen}{hint}"
     raise DefinitionError(msg)
 
 
@@ -84,7 +87,7 @@ def checked_choice(value: Any, name: str, choices: Sequence[str], meaning: str =
     """Return ``value`` if it is one of ``choices``; ``meaning`` says in the error what the argument does."""
     if not isinstance(value, str) or value not in choices:
         known = ", ".join(map(repr, choices))
-        msg = f"{name}={value!r}; it is one of {known}{meaning and f': {meaning}'}"
+        msg = f"{name}={shown_value(value)}; it is one of {known}{meaning and f': {meaning}'}"
         raise DefinitionError(msg)
     return value
 
@@ -92,6 +95,6 @@ def checked_choice(value: Any, name: str, choices: Sequence[str], meaning: str =
 def checked_whole(value: Any, name: str, *, least: int) -> int:
     """Return ``value`` if it is a whole number of at least ``least``, and refuse it otherwise."""
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        msg = f"{name}={value!r}; it must be a whole number, at least {least}"
+        msg = f"{name}={shown_value(value)}; it must be a whole number, at least {least}"
         raise DefinitionError(msg)
     return value

@@ -22,6 +22,7 @@ from typing import Any
 from sweeper.errors import DefinitionError
 from sweeper.spec.arguments import checked_whole, with_named_arguments
 from sweeper.spec.searching import Direction, Objective, check_one_objective
+from sweeper.support.shown import shown_value
 
 
 @with_named_arguments
@@ -171,7 +172,7 @@ def describe_budget(
         )
         msg = f"budget={given} is not a budget; give an object, such as {better}"
         raise DefinitionError(msg)
-    shown = f"budget={budget!r}"
+    shown = f"budget={shown_value(budget)}"
     least = {"min_epochs": 1, "factor": 2, "brackets": 1}
     for name in budget.__dataclass_fields__:
         checked_whole(getattr(budget, name), f"{shown}: {name}", least=least[name])

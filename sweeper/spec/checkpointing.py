@@ -24,6 +24,7 @@ from sweeper.spec.arguments import checked_whole, with_named_arguments
 from sweeper.spec.searching import At, Direction, direction_of
 from sweeper.support.error_texts import shown_error
 from sweeper.support.paths import Location
+from sweeper.support.shown import shown_value
 
 _SECONDS_AN_HOUR = 3600.0
 
@@ -101,7 +102,7 @@ def parse_every(value: object) -> CheckpointEvery:
     if isinstance(value, Mapping):
         return Every(**value)
     msg = (
-        f"checkpoint_every={value!r} is not an interval; use 'epoch', 'auto', "
+        f"checkpoint_every={shown_value(value)} is not an interval; use 'epoch', 'auto', "
         "Every(steps=…), Every(seconds=…) or Every(epochs=…)"
     )
     raise DefinitionError(msg)
@@ -189,12 +190,12 @@ class Keep:
         _check_count("Keep", "every_epochs", self.every_epochs)
         _check_count("Keep", "at_most", self.at_most)
         if self.mode not in (None, "min", "max"):
-            msg = f"Keep(mode={self.mode!r}); expected 'min' or 'max'"
+            msg = f"Keep(mode={shown_value(self.mode)}); expected 'min' or 'max'"
             raise DefinitionError(msg)
         for name in ("monitor", "improving"):
             metric = getattr(self, name)
             if metric is not None and (not isinstance(metric, str) or not metric):
-                msg = f"Keep({name}={metric!r}); expected a metric's name, such as 'val_loss'"
+                msg = f"Keep({name}={shown_value(metric)}); expected a metric's name, such as 'val_loss'"
                 raise DefinitionError(msg)
             if metric is not None and self.mode is None and direction_of(metric) is None:
                 msg = (
@@ -211,12 +212,14 @@ class Keep:
         alone = self.mode is not None and self.improving is None
         if not self.best and (self.monitor is not None or alone):
             msg = (
-                f"Keep(monitor={self.monitor!r}, mode={self.mode!r}) keeps nothing with best=0; "
+                f"Keep(monitor={shown_value(self.monitor)}, mode={shown_value(self.mode)}) keeps nothing with best=0; "
                 "give best=1 or more, or leave both out"
             )
             raise DefinitionError(msg)
         if self.when is not None and not callable(self.when):
-            msg = f"Keep(when={self.when!r}); expected a function of a mapping of metrics"
+            msg = (
+                f"Keep(when={shown_value(self.when)}); expected a function of a mapping of metrics"
+            )
             raise DefinitionError(msg)
 
     def select(
@@ -325,7 +328,7 @@ def parse_keep(value: object) -> Keep:
     if isinstance(value, Keep):
         return value
     if not isinstance(value, Mapping):
-        msg = f"keep={value!r} is not a set of rules; use Keep(last=…, best=…, …)"
+        msg = f"keep={shown_value(value)} is not a set of rules; use Keep(last=…, best=…, …)"
         raise DefinitionError(msg)
     if value.get("when") is not None:
         msg = (
@@ -357,7 +360,7 @@ def _check_positive(owner: str, name: str, value: object) -> None:
         return
     number = isinstance(value, int | float) and not isinstance(value, bool)
     if not number or not 0 < float(value) < math.inf:  # type: ignore[arg-type]
-        msg = f"{owner}({name}={value!r}); expected a finite number above 0"
+        msg = f"{owner}({name}={shown_value(value)}); expected a finite number above 0"
         raise DefinitionError(msg)
 
 

@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 from sweeper.errors import DefinitionError
 from sweeper.spec.arguments import checked_whole, with_named_arguments
+from sweeper.support.shown import shown_value
 
 Fault = Literal["crash", "memory", "error", "time"]
 """Kind of fault that ended an attempt.
@@ -65,14 +66,14 @@ def checked_retries(retries: Any) -> Retries:
     kinds = tuple(field.name for field in dataclasses.fields(Retries))
     expected = f"give a mapping such as {{'crash': 3, 'error': 1}} of {', '.join(kinds)}"
     if not isinstance(retries, Mapping | Retries):
-        msg = f"retries={retries!r}; {expected}"
+        msg = f"retries={shown_value(retries)}; {expected}"
         raise DefinitionError(msg)
     given = retries.to_json() if isinstance(retries, Retries) else dict(retries)
     for kind, number in given.items():
         if kind not in kinds:
-            msg = f"retries names {kind!r}, which is not a kind of fault; {expected}"
+            msg = f"retries names {shown_value(kind)}, which is not a kind of fault; {expected}"
             raise DefinitionError(msg)
-        checked_whole(number, f"retries[{kind!r}]", least=0)
+        checked_whole(number, f"retries[{shown_value(kind)}]", least=0)
     return Retries(**given)
 
 
@@ -85,6 +86,6 @@ def checked_seconds(value: Any, name: str) -> float | None:
     else:
         seconds = float(value)
     if not (math.isfinite(seconds) and seconds > 0):
-        msg = f"{name}={value!r}; give a number of seconds above 0, or None for no limit"
+        msg = f"{name}={shown_value(value)}; give a number of seconds above 0, or None for no limit"
         raise DefinitionError(msg)
     return seconds

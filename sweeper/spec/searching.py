@@ -17,6 +17,7 @@ from typing import Any, Literal, cast, get_args
 from sweeper.errors import DefinitionError
 from sweeper.spec.arguments import checked_choice, checked_whole
 from sweeper.spec.space import CategoricalChoice
+from sweeper.support.shown import shown_value
 
 Direction = Literal["minimize", "maximize"]
 
@@ -196,12 +197,12 @@ def checked_sampler(sampler: Any) -> str | Callable[[int], Any]:
     if isinstance(sampler, str):
         if sampler in SAMPLERS:
             return sampler
-        msg = f"sampler={sampler!r}; the samplers are {', '.join(map(repr, SAMPLERS))}"
+        msg = f"sampler={shown_value(sampler)}; the samplers are {', '.join(map(repr, SAMPLERS))}"
         raise DefinitionError(msg)
     if callable(sampler):
         return cast("Callable[[int], Any]", sampler)
     msg = (
-        f"sampler={sampler!r}; give one of {', '.join(map(repr, SAMPLERS))}, or a function "
+        f"sampler={shown_value(sampler)}; give one of {', '.join(map(repr, SAMPLERS))}, or a function "
         "seed -> optuna sampler (one sampler object would carry its state from trial to trial)"
     )
     raise DefinitionError(msg)
@@ -213,23 +214,23 @@ def checked_grid(grid: Any, sampler: Any) -> Mapping[str, tuple[CategoricalChoic
         msg = (
             "sampler='grid' needs grid={'parameter': [points, …]}, and got none"
             if grid is None
-            else f"grid= is given, but sampler={sampler!r}; use sampler='grid'"
+            else f"grid= is given, but sampler={shown_value(sampler)}; use sampler='grid'"
         )
         raise DefinitionError(msg)
     if grid is None:
         return None
     if not isinstance(grid, Mapping) or not grid:
-        msg = f"grid={grid!r}; give a mapping of each parameter's name to its points"
+        msg = f"grid={shown_value(grid)}; give a mapping of each parameter's name to its points"
         raise DefinitionError(msg)
     checked: dict[str, tuple[CategoricalChoice, ...]] = {}
     for name, points in grid.items():
         if isinstance(points, str) or not isinstance(points, Sequence) or not points:
-            msg = f"grid[{name!r}]={points!r}; give a list of at least one point"
+            msg = f"grid[{name!r}]={shown_value(points)}; give a list of at least one point"
             raise DefinitionError(msg)
         for point in points:
             _check_value(f"grid[{name!r}] holds", point, "points")
         if len({(type(p), p) for p in points}) != len(points):
-            msg = f"grid[{name!r}]={list(points)} names a point twice; a trial would be run twice"
+            msg = f"grid[{name!r}]={shown_value(list(points))} names a point twice; a trial would be run twice"
             raise DefinitionError(msg)
         checked[str(name)] = tuple(points)
     return checked
@@ -276,7 +277,7 @@ def checked_enqueue(
     if enqueue is None:
         return ()
     if not isinstance(enqueue, Sequence) or isinstance(enqueue, str):
-        msg = f"enqueue={enqueue!r}; give a list of mappings, such as [{{'learning_rate': 1e-3}}]"
+        msg = f"enqueue={shown_value(enqueue)}; give a list of mappings, such as [{{'learning_rate': 1e-3}}]"
         raise DefinitionError(msg)
     if enqueue and sampler == "grid":
         msg = (
@@ -294,7 +295,7 @@ def checked_enqueue(
     checked = []
     for index, values in enumerate(enqueue):
         if not isinstance(values, Mapping) or not all(isinstance(n, str) and n for n in values):
-            msg = f"enqueue[{index}]={values!r}; give a mapping of parameters' names to values"
+            msg = f"enqueue[{index}]={shown_value(values)}; give a mapping of parameters' names to values"
             raise DefinitionError(msg)
         for name, value in values.items():
             _check_value(f"enqueue[{index}][{name!r}] is", value, "values")
@@ -313,7 +314,7 @@ def describe_pruner(pruner: Any, objectives: Sequence[Objective]) -> Mapping[str
         return None
     if isinstance(pruner, type) or not callable(getattr(pruner, "prune", None)):
         better = getattr(pruner, "__name__", "optuna.pruners.MedianPruner")
-        msg = f"pruner={pruner!r} is not a pruner; give an object, such as {better}()"
+        msg = f"pruner={shown_value(pruner)} is not a pruner; give an object, such as {better}()"
         raise DefinitionError(msg)
     reason = "Optuna prunes by one value; leave pruner out, or compare by one objective"
     check_one_objective(objectives, f"pruner={type(pruner).__name__}", reason)
@@ -344,8 +345,8 @@ _MISSING = object()
 
 def _check_value(where: str, value: Any, what: str) -> None:
     if not isinstance(value, CategoricalChoice):
-        msg = f"{where} {value!r}; {what} are None, bool, int, float or str"
+        msg = f"{where} {shown_value(value)}; {what} are None, bool, int, float or str"
         raise DefinitionError(msg)
     if isinstance(value, float) and not math.isfinite(value):
-        msg = f"{where} {value!r}; {what} must be finite"
+        msg = f"{where} {shown_value(value)}; {what} must be finite"
         raise DefinitionError(msg)

@@ -10,6 +10,7 @@ import math
 from dataclasses import dataclass
 
 from sweeper.errors import ParameterError
+from sweeper.support.shown import shown_value
 
 CategoricalChoice = None | bool | int | float | str
 
@@ -60,7 +61,7 @@ class Categorical:
         for choice in self.choices:
             if not isinstance(choice, CategoricalChoice):
                 msg = (
-                    f"suggest_categorical: {choice!r} is a {type(choice).__name__}; choices are "
+                    f"suggest_categorical: {shown_value(choice)} is a {type(choice).__name__}; choices are "
                     "stored in a database, so each must be None, a bool, an int, a float or a "
                     "str (suggest a name and look up the object by it)"
                 )

@@ -14,6 +14,7 @@ from typing import Any, Literal, Protocol
 from sweeper.errors import DefinitionError
 from sweeper.spec.arguments import with_named_arguments
 from sweeper.support.paths import Location, RunPaths, parse_location
+from sweeper.support.shown import shown_value
 
 
 class Named(Protocol):
@@ -69,12 +70,12 @@ class WarmStart:
 
     def __post_init__(self) -> None:
         if not isinstance(self.path, str | os.PathLike) or not os.fspath(self.path):
-            msg = f"WarmStart(path={self.path!r}); expected the path of a file or directory"
+            msg = f"WarmStart(path={shown_value(self.path)}); expected the path of a file or directory"
             raise DefinitionError(msg)
         whole = isinstance(self.at, int) and not isinstance(self.at, bool) and self.at >= 0
         if self.at != "last" and not whole:
             msg = (
-                f"WarmStart(at={self.at!r}); expected 'last' or a number of finished epochs, a whole "
+                f"WarmStart(at={shown_value(self.at)}); expected 'last' or a number of finished epochs, a whole "
                 "number from 0"
             )
             raise DefinitionError(msg)
@@ -137,7 +138,9 @@ def checked_warm_start(given: Any) -> Any:
     """Return ``given`` in the form of a definition: a `WarmStart`, a callable, or None; others are refused."""
     if callable(given):
         return given
-    return _parsed(given, f"warm_start={given!r}", "a function trial -> WarmStart, path or None")
+    return _parsed(
+        given, f"warm_start={shown_value(given)}", "a function trial -> WarmStart, path or None"
+    )
 
 
 def _parsed(given: Any, what: str, otherwise: str) -> WarmStart | None:
@@ -159,7 +162,7 @@ def pinned(warm_start: WarmStart | None, digest: str) -> WarmStart | None:
 def warm_start_of(given: Any, trial: Any) -> WarmStart | None:
     """Return the warm start of ``trial``; None without one. A function that returns another type is refused."""
     if not callable(given):
-        return _parsed(given, f"warm_start={given!r}", "None")
+        return _parsed(given, f"warm_start={shown_value(given)}", "None")
     returned, name = given(trial), getattr(given, "__qualname__", repr(given))
     what = f"the warm_start function {name} returned a {type(returned).__name__}"
     return _parsed(returned, what, "None")

@@ -34,7 +34,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sweeper.errors import DefinitionError, UsageError
-from sweeper.support.shown import shown_url
+from sweeper.support.shown import shown_url, shown_value
 
 PROTOCOLS = ("s3", "gs", "memory")
 """URL prefixes of the supported object stores."""
@@ -54,17 +54,18 @@ def check_name(name: object, what: str = "study") -> str:
     """Return ``name`` if it is safe as a directory's name.
 
     Raises:
-        DefinitionError: It is not a string of 1 to 100 letters, digits, ``.``, ``_`` and ``-`` that
+        DefinitionError: It is not a string of 1 to 100 ASCII letters, digits, ``.``, ``_`` and ``-`` that
             starts with a letter or digit and does not end with a dot; ``~`` and a number, and
             ``~confirm``, may follow, as in the names of renamed studies and of confirmations.
     """
     if not isinstance(name, str):
-        msg = f"a {what}'s name must be a string; this one is {name!r}"
+        msg = f"a {what}'s name must be a string; this one is {shown_value(name)}"
         raise DefinitionError(msg)
     if not _NAME.fullmatch(name) or name.endswith(".") or len(name) > _LONGEST_NAME:
         msg = (
-            f"{name!r} cannot be a {what}'s name: it becomes a directory, so use 1 to 100 letters, "
-            "digits, '.', '_' or '-', starting with a letter or digit and not ending with '.'"
+            f"{shown_value(name)} cannot be a {what}'s name: it becomes a directory, so use 1 to 100 ASCII "
+            "letters (a to z, A to Z), digits, '.', '_' or '-', starting with a letter or digit and not "
+            "ending with '.'"
         )
         raise DefinitionError(msg)
     return name

@@ -1,6 +1,6 @@
-"""Display of URLs without their secrets, even for a URL that is malformed.
+"""Display of values in messages: cut to one short line, and URLs without their secrets.
 
-Mistyped URLs are shown in errors, and cannot be parsed reliably. So nothing here parses: the text
+Mistyped URLs are shown in errors, and cannot be parsed reliably. So no URL is parsed: the text
 between a ``:`` and the last ``@`` is hidden, and so is the value of every parameter that is not
 known to be harmless.
 """
@@ -39,6 +39,19 @@ _SECRET = re.compile(
     r"\s*=\s*)('[^']*'|\"[^\"]*\"|[^\s&;,'\")]+)"
 )
 _URL_IN_TEXT = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/[^\s'\"<>`]*[^\s'\"<>`).,;:]")
+
+
+_LONGEST = 60
+"""Most characters of a user's value in a message, so that the advice beside it is seen."""
+
+
+def shown_value(value: object, longest: int = _LONGEST) -> str:
+    """Return ``repr(value)`` in one line, cut to ``longest`` characters, for a message about it."""
+    try:
+        text = " ".join(repr(value).split())
+    except Exception:  # the user's `__repr__`; the message about the value matters more
+        text = object.__repr__(value)
+    return text if len(text) <= longest else f"{text[: longest - 1]}…"
 
 
 def shown_url(url: object) -> str:

@@ -15,6 +15,7 @@ import numpy as np
 
 from sweeper.errors import DataError
 from sweeper.spec.arguments import with_named_arguments
+from sweeper.support.shown import shown_value
 
 Batch = Any
 """``x``, ``(x,)``, ``(x, y)`` or ``(x, y, sample_weight)``, each an array or a nest of arrays."""
@@ -98,11 +99,11 @@ class Data:
             raise DataError(msg)
         split = self.validation_split
         if isinstance(split, bool) or not isinstance(split, int | float) or not 0 <= split < 1:
-            msg = f"Data(validation_split={split!r}): it must be a number from 0 to below 1"
+            msg = f"Data(validation_split={shown_value(split)}): it must be a number from 0 to below 1"
             raise DataError(msg)
         if split and self.validation is not None:
             msg = (
-                f"Data(validation=…, validation_split={split!r}): both choose the validation "
+                f"Data(validation=…, validation_split={shown_value(split)}): both choose the validation "
                 "data; leave one out"
             )
             raise DataError(msg)
@@ -205,5 +206,5 @@ class DataSource:
 
 def _check_count(name: str, value: object) -> None:
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
-        msg = f"Data({name}={value!r}): it must be a whole number, at least 1"
+        msg = f"Data({name}={shown_value(value)}): it must be a whole number, at least 1"
         raise DataError(msg)

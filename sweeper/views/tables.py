@@ -37,6 +37,26 @@ from sweeper.spec.searching import Objective
 from sweeper.views.formats import choice_text, one_line, params_text, time_text, value_text
 
 
+class _PlainTable(Table):
+    """Table whose texts are folded before any of its numbers and headers, if the width allows that."""
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        numbers = [column for column in self.columns if column.justify == "right"]
+        width = sum(
+            2 + max(len(str(cell)) for cell in (column.header, *column.cells)) for column in numbers
+        )
+        texts = len(self.columns) - len(numbers)
+        fits = width - 2 + texts * _LEAST_TEXT <= options.max_width
+        for column in numbers:
+            # Without room for all, rich would cut them instead of folding them.
+            column.no_wrap = fits
+        yield from super().__rich_console__(console, options)
+
+
+_LEAST_TEXT = 6
+"""Columns of a terminal that a folded text has at least."""
+
+
 def plain_table(
     headers: Sequence[str], rows: Iterable[Sequence[Any]], left: Collection[str] = ()
 ) -> Table:
@@ -44,7 +64,7 @@ def plain_table(
 
     Columns are right-aligned, except for those of ``left``.
     """
-    table = Table(box=None, pad_edge=False, header_style="dim")
+    table = _PlainTable(box=None, pad_edge=False, header_style="dim")
     for header in headers:
         table.add_column(
             Text(header), justify="left" if header in left else "right", overflow="fold"
@@ -306,7 +326,7 @@ def studies_table(statuses: Sequence[StudyStatus]) -> RenderableType:
         ]
         for status in statuses
     ]
-    table = plain_table(["study", "done", *states, "best", "of"], rows, left=("study", "of"))
+    table = plain_table(["study", "done", *states, "best", "trial"], rows, left=("study",))
     warned = [s for s in statuses if s.exactness.warning is not None]
     if not warned:
         return table

@@ -65,14 +65,17 @@ def trial_on_terminal(
     hidden = len(trial.epochs) - len(shown)
     reported = dict.fromkeys((name for epoch in shown for name in epoch.metrics), 0.0)
     names = objective_first(reported, study.objective)
-    epochs = [[e.epoch + 1, *(e.metrics.get(name) for name in names)] for e in shown]
+    # Other metrics have the digits of the progress lines: float32, as Keras reports them, may differ in the sixth
+    # from the parameter that they repeat, such as a learning rate.
+    measured = [trial.values or (), study.objective]
+    digits = {name: 6 if any(name in of for of in measured) else 5 for name in names}
+    epochs = [
+        [e.epoch + 1, *(value_text(e.metrics.get(name), digits[name]) for name in names)]
+        for e in shown
+    ]
     cut = f"{hidden} earlier epochs: use --json or --csv" if hidden else ""
     parts += _own_table(["epoch", *names], epochs, cut=cut, left=())
-    checkpoints = [
-        [each.step, each.epoch, size_text(each.bytes), each.digest[:_DIGEST], each.path]
-        for each in trial.checkpoints
-    ]
-    parts += _own_table(["step", "after epoch", "size", "digest", "path"], checkpoints)
+    parts += _checkpoints(trial)
     parts += _own_table(["how", "found", "when (UTC)", "what was said"], _verified(trial))
     evaluations = [
         [e.data, e.step, e.epoch, "no" if e.path is None else "yes", params_text(e.metrics)]
@@ -81,6 +84,24 @@ def trial_on_terminal(
     parts += _own_table(["evaluated on", "step", "after epoch", "kept", "metrics"], evaluations)
     whole = Text.assemble("the study's ", exactness_line(study.exactness))
     return Group(*parts, Text(""), whole, *next_lines(commands))
+
+
+def _checkpoints(trial: TrialRecord) -> list[RenderableType]:
+    """Return a table of a trial's checkpoints, and the directory that contains them, in one line to copy."""
+    if not trial.checkpoints:
+        return []
+    paths = [each.path for each in trial.checkpoints]
+    directory = paths[0].rpartition("/")[0]
+    while any(not path.startswith(f"{directory}/") for path in paths):
+        directory = directory.rpartition("/")[0]
+    rows = [
+        [each.step, each.epoch, size_text(each.bytes), each.digest[:_DIGEST], path]
+        for each, path in (
+            (each, each.path.removeprefix(directory).lstrip("/")) for each in trial.checkpoints
+        )
+    ]
+    table = _own_table(["step", "after epoch", "size", "digest", "checkpoint"], rows)
+    return [*table, Text(f"in {directory}", no_wrap=True, overflow="ignore")]
 
 
 def _lead(trial: TrialRecord) -> str:
@@ -338,9 +359,7 @@ def check_page(report: CheckReport, next_commands: tuple[str, ...] = ()) -> Rend
     """Return the output of `sweeper check`."""
     levels: tuple[Level, ...] = ("error", "warning", "note")
     counts = [counted(count, level) for level in levels if (count := report.count(level))]
-    verdict = ("holds", "green") if report.holds else ("a promise does not hold", "bold red")
-    if report.lacks_packages:
-        verdict = ("cannot run: a package is missing", "bold red")
+    verdict = (report.verdict, "green" if report.holds else "bold red")
     parts: list[RenderableType] = [
         Text.assemble(
             (report.study, "bold"), "  ", verdict, f"  {', '.join(counts) or 'nothing found'}"

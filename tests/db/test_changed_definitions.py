@@ -98,6 +98,35 @@ def test_policy_and_search_are_no_part_of_what_a_result_depends_on():
     assert EDITED.fingerprint != ROW.fingerprint
 
 
+@pytest.mark.parametrize(
+    ("location", "extend", "fresh"),
+    [
+        (
+            "/s/digits.py",
+            "`sweeper extend digits --epochs 8`",
+            "`sweeper run /s/digits.py --fresh`",
+        ),
+        ("", "call study.extend(8)", "study.run(fresh=True)"),
+    ],
+)
+def test_more_epochs_are_refused_with_the_way_to_train_them_first(
+    repository, location, extend, fresh
+):
+    finish(repository, 1.0)
+    before = ROW.definition["epochs"]
+    for epochs, named in ((8, True), (before - 1, False)):
+        definition = {**ROW.definition, "epochs": epochs}
+        with pytest.raises(DefinitionChangedError) as raised:
+            repository.create_or_open(
+                replace(ROW, definition=definition, source={"location": location, "name": None})
+            )
+        message = str(raised.value)
+        assert (f"write epochs={before} again and" in message) is named
+        assert "FILE" not in message
+        if named:
+            assert message.index(extend) < message.index(fresh)
+
+
 @pytest.mark.parametrize("state", ["complete", "pruned", "running", "trained"])
 def test_a_change_is_not_taken_where_a_trial_has_a_value_or_is_on_its_way(repository, state):
     fail(repository)

@@ -4,11 +4,12 @@ import json
 import re
 
 import keras
+import numpy as np
 import pytest
 from optuna.exceptions import ExperimentalWarning
 from optuna.pruners import HyperbandPruner, MedianPruner, PatientPruner, ThresholdPruner
 
-from sweeper import Every, Keep
+from sweeper import Data, Every, Keep
 from sweeper.definition.definition import (
     StudyDefinition,
     StudySettings,
@@ -34,12 +35,16 @@ def defined(**changes):
     [
         ({"name": "a/b"}, "'a/b' cannot be a study's name"),
         ({"name": ".."}, "cannot be a study's name"),
+        ({"name": "größen"}, "use 1 to 100 ASCII letters"),
         ({"name": "x" * 101}, "cannot be a study's name"),
         ({"name": 3}, "must be a string"),
-        ({"model": None}, "model=None cannot be called"),
-        ({"model": "model"}, "model='model' cannot be called"),
-        ({"data": [1]}, r"data=\[1\] cannot be called"),
-        ({"callbacks": []}, r"callbacks=\[\] cannot be called"),
+        ({"model": None}, "model= takes a function, .*, and None cannot be called"),
+        ({"model": "model"}, "and 'model' cannot be called; if a function returned it"),
+        (
+            {"data": [1]},
+            r"data= takes a function, trial -> Data, and \[1\] cannot be called; .* data=FUNCTION",
+        ),
+        ({"callbacks": []}, r"and \[\] cannot be called"),
         ({"objective": ""}, "objective=''"),
         ({"objective": None}, "objective=None"),
         ({"direction": "max"}, "direction='max'; it is 'minimize' or 'maximize'"),
@@ -98,6 +103,15 @@ def defined(**changes):
 def test_a_bad_argument_is_named(changes, message):
     with pytest.raises(DefinitionError, match=message):
         defined(**changes)
+
+
+def test_the_advice_is_not_buried_below_a_value_of_many_lines():
+    data = Data(train=(np.zeros((200, 8)), np.zeros(200)), batch_size=32)
+    for changes in ({"data": data}, {"keep": data}, {"epochs": data}, {"sampler": data}):
+        with pytest.raises(DefinitionError) as raised:
+            defined(**changes)
+        assert len(str(raised.value)) < 250
+        assert "\n" not in str(raised.value)
 
 
 def test_a_keras_object_instead_of_a_factory_is_refused_though_a_model_can_be_called():

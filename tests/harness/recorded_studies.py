@@ -169,3 +169,25 @@ def write_repeated(repository):
         rate, value = (0.2, 0.5) if number < 3 else (0.4, 0.9)
         repository.record_parameter(taken.token, "rate", FloatRange(0.1, 1.0), rate)
         _end(repository, taken, [0], "score", value + (number % 3) / 1000)
+
+
+def write_mixed(repository):
+    """Parameters of every kind: few and many whole numbers, a logarithm, a choice, one that some trials lack.
+
+    Its two repeats of each configuration are so far apart that each interval exceeds all values.
+    """
+    _create(repository, "mixed", 8, epochs=1, concurrency=1, repeats=2, sampler="random")
+    for number in range(8):
+        taken = _claim(repository, "mixed")
+        configuration = number // 2
+        optimizer = "sgd" if configuration % 2 else "adam"
+        given = [
+            ("layers", IntRange(1, 4), 1 + configuration),
+            ("units", IntRange(16, 256, log=True), 16 * 2**configuration),
+            ("learning_rate", FloatRange(1e-4, 0.1, log=True), 10.0 ** (configuration - 4)),
+            ("optimizer", Categorical(("sgd", "adam")), optimizer),
+            *([("momentum", FloatRange(0.0, 0.9), 0.3)] if optimizer == "sgd" else []),
+        ]
+        for name, distribution, value in given:
+            repository.record_parameter(taken.token, name, distribution, value)
+        _end(repository, taken, [0], "score", 0.5 + configuration / 10 + number % 2 / 5)

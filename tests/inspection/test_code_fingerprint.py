@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from sweeper.inspection.fingerprint import read_code
-from sweeper.inspection.sources import texts_of_cells
+from sweeper.inspection.sources import find_module_file, texts_of_cells
 from sweeper.records.code import CodeFingerprint
 from sweeper.run.launch.sources import pickle_by_value
 
@@ -610,3 +610,13 @@ def test_code_without_a_text_is_compared_with_itself_and_with_no_text(read, tmp_
     file.write_text(text, encoding="utf-8")
     (change,) = code_of_text(text, file, "saved_study", "build_model").changes_since(stored)
     assert change.startswith("its code was typed at a prompt, piped into Python or edited after")
+
+
+def test_a_module_of_a_package_in_a_package_without_init_files_is_found_and_not_imported(tmp_path):
+    file = tmp_path / "outer_of_study" / "inner_of_study" / "module.py"
+    file.parent.mkdir(parents=True)
+    file.touch()
+    found = find_module_file("outer_of_study.inner_of_study.module", [str(tmp_path)])
+    assert found == str(file)
+    assert find_module_file("outer_of_study.inner_of_study", [str(tmp_path)]) is None
+    assert "outer_of_study" not in sys.modules

@@ -21,6 +21,9 @@ ABSENT = {"arguments": WELL.arguments.replace('"val_loss"', '"val_mae"'), "eager
     [
         (ABSENT, "the model does not report the objective 'val_mae'"),
         ({"rate": "nothing_of_that_name"}, "NameError: name"),
+        # Of a factory that asks for nothing, after another one has asked.
+        ({"data": "nothing_of_that_name"}, "NameError: name"),
+        ({"data": "return Data(train=(x, y), batchsize=8)"}, "unknown argument 'batchsize'"),
         ({"rate": 'trial.suggest_float("rate", 1.0, 0.1)'}, "low=1.0 is above high=0.1"),
     ],
 )
@@ -49,6 +52,8 @@ LATER = "well = build_model\nstudy.model = lambda t: None if t.number == 1 else 
     ("changes", "failed"),
     [
         ({"rate": BEHIND}, 0),
+        # Of a factory that has seen the parameters.
+        ({"data": "trial.params; trial.number or len(0)"}, 0),
         pytest.param({"rate": RANGE}, 0, marks=pytest.mark.whole),
         ({"tail": LATER}, 1),
     ],

@@ -120,14 +120,24 @@ def test_fail_fast_leaves_a_fault_alone_that_is_tried_again(tmp_path):
         assert sweep.states == ["complete", "complete"]
 
 
+def fail_late(trial):
+    trial.begin()
+    trial.end_epoch(0, loss=1.0)
+    return raise_error(trial)
+
+
 ALIKE, OTHERWISE = {None: raise_error}, {None: raise_error, 1: crash, 2: run_out_of_memory}
+LATE = {None: fail_late}
 
 
 @pytest.mark.parametrize(
     ("scripts", "arguments", "begun"),
     [
-        (ALIKE, {}, 3),
-        ({None: crash}, {}, 3),
+        (ALIKE, {}, 2),
+        ({None: crash}, {}, 2),
+        (LATE, {}, 3),
+        (LATE | {0: raise_error}, {}, 3),
+        (ALIKE, {"failing_alike": 1}, 1),
         (ALIKE, {"failing_alike": None}, 5),
         (ALIKE, {"failing_alike": 0}, 5),
         ({None: raise_error, 1: finish}, {}, 5),
@@ -143,8 +153,35 @@ def test_only_trials_that_all_fail_with_one_error_end_the_run(tmp_path, scripts,
             assert sweep.error is None
             return
         assert isinstance(sweep.error, TrialError)
-        assert "all 3 trials so far failed with the same error" in str(sweep.error)
+        when = " before their first step" * (fail_late not in scripts.values())
+        assert f"all {begun} trials so far failed{when} with the same error" in str(sweep.error)
         assert "sweeper retry scripted --failed" in str(sweep.error)
+
+
+@pytest.mark.parametrize(("trains", "begun"), [(False, 2), (True, 4)])
+def test_no_further_trial_begins_until_the_first_ones_show_whether_every_one_fails(
+    tmp_path, trains, begun
+):
+    """Beside a trial that failed before its first step the other slot waits for the one that is starting."""
+    failed = threading.Event()
+
+    def fails(trial):
+        failed.set()
+        return raise_error(trial)
+
+    def starts(trial):
+        failed.wait(10)
+        time.sleep(0.5)  # in which the other slot would begin the next trial
+        if not trains:
+            return raise_error(trial)
+        trial.begin()
+        trial.end_epoch(0, loss=1.0)
+        return trial.finish(1.0)
+
+    with scripted_sweep(tmp_path, {0: fails, 1: starts}, trials=4) as sweep:
+        sweep.serve(2)
+        assert len(sweep.launcher.launched) == begun
+        assert (sweep.error is None) is trains
 
 
 def test_a_retried_trial_has_all_its_tries_again_and_its_window_is_not_redrawn(tmp_path):
@@ -268,3 +305,15 @@ def test_an_impossible_policy_is_refused_when_it_is_written_down(arguments, says
     with pytest.raises(DefinitionError) as caught:
         definition(**arguments)
     assert says in str(caught.value)
+
+
+def test_all_attempts_of_a_trial_have_one_run_id_and_every_other_trial_has_another(tmp_path):
+    scripts = {(0, 1): crash, (0, 2): crash}
+    with scripted_sweep(tmp_path, scripts, trials=2) as sweep:
+        sweep.serve()
+        launched = [(each.number, each.run_id) for each in sweep.launcher.launched]
+        assert [number for number, _ in launched] == [0, 0, 0, 1]
+        ids = [run_id for _, run_id in launched]
+        assert len(set(ids[:3])) == 1
+        assert ids[3] != ids[0]
+        assert all(run_id.startswith("scripted-") and len(run_id) < 64 for run_id in ids)

@@ -9,7 +9,7 @@ from sweeper.cli.main import main
 from sweeper.db.database import Database
 from sweeper.errors import DatabaseUnavailableError, UsageError
 from sweeper.spec.settings import load_settings
-from sweeper.support.shown import shown_text
+from sweeper.support.shown import shown_text, shown_value
 
 WITH_SECRETS = [
     "postgresql+psycopg://me:SECRET@host:5432/db",
@@ -137,3 +137,16 @@ def test_no_command_shows_a_secret_whatever_it_is_given(words, url, tmp_path, mo
 def test_a_sentence_about_a_url_keeps_its_port(text):
     assert shown_text(text) == text
     assert shown_text("no login (s3://key:SECRET).") == "no login (s3://key:***)."
+
+
+class Mute:
+    def __repr__(self):
+        raise RuntimeError
+
+
+@pytest.mark.parametrize("value", [list(range(1000)), "x\n" * 99, {"a": [1] * 99}, Mute()])
+def test_a_users_value_is_one_short_line_in_a_message(value):
+    text = shown_value(value)
+    assert "\n" not in text
+    assert 20 < len(text) <= 60
+    assert shown_value(32) == "32"

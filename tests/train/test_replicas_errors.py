@@ -303,4 +303,6 @@ def test_a_strategy_in_place_of_a_factory_is_refused():
     strategy = two_replicas()
     with pytest.raises(DefinitionError) as raised:
         Study(name="x", model=one_layer, data=dict, epochs=1, trials=1, strategy=strategy)
-    assert str(raised.value).startswith(f"strategy={strategy!r} cannot be called; give a function")
+    assert str(raised.value).startswith(
+        "strategy= takes a function, trial -> tf.distribute.Strategy"
+    )

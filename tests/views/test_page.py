@@ -9,7 +9,14 @@ import pytest
 from browsing import Watched, chromium
 from drawn_studies import NASTY
 from playwright.sync_api import expect
-from recorded_studies import PARAMETER, database, write_extended, write_halved, write_repeated
+from recorded_studies import (
+    PARAMETER,
+    database,
+    write_extended,
+    write_halved,
+    write_mixed,
+    write_repeated,
+)
 from sweeps import python
 
 from sweeper.cli.main import main
@@ -435,3 +442,52 @@ def test_a_missing_package_is_named_with_the_command_that_installs_it(url, tmp_p
     assert done.code == 2
     assert "a report needs the package 'jinja2'" in done.err
     assert "[plots]" in done.err
+
+
+@pytest.fixture(scope="module")
+def mixed(tmp_path_factory):
+    """The report of a study with parameters of every kind, and repeats far apart."""
+    directory = tmp_path_factory.mktemp("mixed")
+    storage = database(directory / "sweeper.db")
+    with Database.open(storage, create=False) as opened:
+        write_mixed(Repository(opened))
+    return report(storage, "mixed", directory / "page.html")
+
+
+def ticks(page, axis):
+    [found] = page.locator("#parallel-picture svg > g").all()[axis : axis + 1]
+    return found.locator(":scope > text").evaluate_all(
+        "found => found.map(each => each.firstChild.textContent)"
+    )
+
+
+def test_the_axis_of_a_whole_number_has_whole_ticks_each_of_them_once(show, mixed):
+    page = show(mixed).page
+    assert page.locator("#scatter-picture .xtick text").all_text_contents() == ["1", "2", "3", "4"]
+    assert ticks(page, 0) == ["layers", "1", "2", "3", "4"]
+    assert ticks(page, 1) == ["units", "16", "64", "256"]
+    assert ticks(page, 2) == ["learning_rate", "0.0001", "0.00316", "0.1"], "no whole number"
+    assert ticks(page, 3) == ["optimizer", "sgd", "adam"]
+
+
+def test_an_interval_beyond_the_values_ends_in_an_arrow(show, mixed, page_of):
+    dots = show(mixed).page.locator(".dots")
+    assert dots.count() == 4
+    assert dots.locator(".beyond").count() == 8
+    assert "95% interval from" in dots.first.locator("title").text_content()
+    assert page_of("repeated").locator(".dots .beyond").count() < 4, "an end within the values"
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [390, 1300])
+def test_a_frame_that_cuts_a_column_fades_there_until_it_is_scrolled_to_its_end(
+    show, mixed, width, scheme
+):
+    page = show(mixed, width=width, color_scheme=scheme).page
+    frame = page.locator("#trials-table .scrolling")
+    mask = "box => getComputedStyle(box).maskImage !== 'none'"
+    expect(frame).to_have_class(re.compile("more"))
+    assert frame.evaluate(mask)
+    frame.evaluate("box => box.scrollTo(box.scrollWidth, 0)")
+    expect(frame).not_to_have_class(re.compile("more"))
+    assert not frame.evaluate(mask)

@@ -227,9 +227,11 @@ def recall_source(
     location = str(described.get("location") or "")
     if not location:
         msg = (
-            f"study {study!r} was defined in a notebook, at a prompt or in a pipe, so its code is in "
-            "no file. Save the same code as a file and type `sweeper run FILE`; or call "
-            "study.resume() in the session that defined it"
+            f"study {study!r} was defined in a notebook, at a prompt or in a pipe, and its code is not "
+            "stored: nothing that is read from a database or a disk is unpickled. Call study.verify(), "
+            "study.resume() or results[N].load_model() in the session that defines it, where its cells have "
+            "run; or save the same code as a file, for example study.py, and type `sweeper run study.py`, "
+            "from which on every command finds it"
         )
         raise StudyFileError(msg)
     if location.endswith(".py") and not Path(location).exists():

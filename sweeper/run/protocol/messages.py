@@ -252,6 +252,7 @@ class Assignment:
         memory_limit: Megabytes of each GPU that the trial may use; None for no limit.
         source: The definition, for a process that has not loaded it yet.
         origin: Origin of its checkpoints without the parameters; None if nobody resumes from them.
+        run_id: `Trial.run_id`.
         order: What to do instead of training the trial: replay it, evaluate its checkpoints or export
             its model; None to train.
         proposals: Number of earlier proposals of its parameters; see `Repeating.seed_position`.
@@ -271,6 +272,7 @@ class Assignment:
     memory_limit: int | None = None
     source: StudySource | None = None
     origin: Origin | None = None
+    run_id: str | None = None
     order: Replay | Evaluation | ExportOrder | None = None
     proposals: Count = 0
 

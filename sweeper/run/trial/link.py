@@ -188,7 +188,8 @@ def _failure_of(error: BaseException, *, asked: bool) -> Failed:
         text,
         traceback=formatted(error, _users_part(error.__traceback__)),
         fault="memory" if memory else "trial",
-        of_study=not asked and isinstance(error, _MISTAKES),
+        of_study=isinstance(error, _MISTAKES)
+        and (not asked or getattr(error, "of_study", False)),  # the latter from `build`
     )
 
 

@@ -9,6 +9,7 @@ affect the next.
 from __future__ import annotations
 
 import difflib
+import functools
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -36,7 +37,8 @@ from sweeper.spec.warm_start import pinned, warm_start_of
 from sweeper.train.data import Data
 from sweeper.train.loop.logs import check_rungs
 from sweeper.train.loop.plan import TrainingPlan
-from sweeper.train.randomness.fresh_entropy import FreshEntropy
+from sweeper.train.randomness.fresh_entropy import FreshEntropy, system_entropy
+from sweeper.train.randomness.generators import RecordedState, process_generators
 from sweeper.train.randomness.seeds import TrialSeeds, seed_everything
 from sweeper.train.replicas import check_strategy
 from sweeper.train.sources.arrays import ArraySource, is_ragged
@@ -141,6 +143,7 @@ def make_trial(assignment: Assignment, seeds: TrialSeeds, link: Link) -> Trial:
         directory=directory,
         ask=link.suggest,
         repeat=assignment.settings.repeating.repeat_of(assignment.number),
+        run_id=assignment.run_id,
     )
 
 
@@ -218,6 +221,9 @@ def make_plan(
         asked = trial.asks > asks
         check_rungs(() if schedule is None else schedule.rungs, settings.objective, data)
         callbacks = build("callbacks", definition.callbacks, trial, seeds, guard) or ()
+        for callback in callbacks:
+            if any(callback is each for each in trial.output):
+                _draw_apart(callback)
         guard.check("tracked", trial.tracked)
         seed_everything(seeds.child("warm_start"))
         with FreshEntropy(seeds.sequence("warm_start"), "warm_start"):
@@ -238,6 +244,23 @@ def make_plan(
         nonfinite=definition.nonfinite,
         data_asked=asked,
     )
+
+
+def _draw_apart(callback: keras.callbacks.Callback) -> None:
+    """Have the hooks of a callback that only writes output take no random numbers of the trial's.
+
+    A tracker draws ids and delays, in each attempt and in no replay.
+    """
+
+    def apart(hook: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
+        with RecordedState(process_generators()), system_entropy():
+            hook(*args, **kwargs)
+
+    for name in dir(type(callback)):
+        hook = getattr(callback, name) if name.startswith("on_") else None
+        # Keras marks the hooks of its base class, and skips batches that none of another class sees.
+        if hook is not None and not getattr(hook, "_is_default", False):
+            setattr(callback, name, functools.partial(apart, hook))
 
 
 _MOST_STEPS = 60

@@ -66,6 +66,9 @@ class SlotContext:
         error: The first error that ends the run and does not concern one trial only.
         attempt_ended: Notified when an attempt has ended, for slots that wait for a trial.
         reported_files: Levels and paths of the findings about files that were reported.
+        starting: Numbers of trials that run and have not reached their first step.
+        trained: Whether a trial has reached a step here.
+        failed_early: Whether a trial failed before its first step.
     """
 
     study: StudyAccess
@@ -78,6 +81,9 @@ class SlotContext:
     killing: threading.Event = field(default_factory=threading.Event)
     error: BaseException | None = None
     reported_files: set[tuple[str, str]] = field(default_factory=set)
+    starting: set[int] = field(default_factory=set)
+    trained: bool = False
+    failed_early: bool = False
     _listening: bool = True
     _reported: set[int] = field(default_factory=set)
     _reporting: threading.Lock = field(default_factory=threading.Lock)
@@ -94,6 +100,11 @@ class SlotContext:
             on_stop=self.stop,
             on_error=self.give_up,
         )
+
+    @property
+    def awaits_first_step(self) -> bool:
+        """Return whether trials that are starting will show if every trial fails before its first step."""
+        return self.failed_early and not self.trained and bool(self.starting)
 
     def tell(self, event: Event) -> None:
         """Call the listener; its error ends the run instead of being raised here."""

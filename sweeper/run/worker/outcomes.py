@@ -234,10 +234,11 @@ def rung_event(rung: DecidedRung) -> RungDecided:
     return RungDecided(said, **asdict(rung))
 
 
-def all_fail_alike(study: str, count: int, line: str) -> TrialError:
-    """Return the error to raise if all trials that have ended failed with the same error."""
+def all_fail_alike(study: str, count: int, line: str, *, early: bool) -> TrialError:
+    """Return the error to raise if all trials that have ended failed alike; ``early``: before their first step."""
+    when = "before their first step " * early
     return TrialError(
-        f"all {count} trials so far failed with the same error, so no other trial was "
+        f"all {count} trials so far failed {when}with the same error, so no further trial is "
         f"started: {line}. Fix the study and run it again: while no trial has a value, the "
         "changed definition is used, and failed trials start again. If the cause is not in "
         f"the study, `sweeper retry {study} --failed` gives them another attempt; "

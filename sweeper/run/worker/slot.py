@@ -94,6 +94,11 @@ _SILENT = 5.0
 _PROPOSING = 0.2
 """Seconds between two questions whether lower trials have asked for their parameters."""
 _KILLED = "killed on request"
+_LONGEST_NAME = 40
+"""Characters of a study's name in `Trial.run_id`; trackers allow 64 or more in all."""
+_FAILING_EARLY = 2
+"""Trials that fail alike before their first step, after which the run ends: they show that the cause is not the
+parameters of one, and a third shows no more."""
 
 
 Audit = Callable[[SlotContext, Claim, SlotDevice], None]
@@ -117,6 +122,10 @@ def _serve(context: SlotContext, audit: Audit | None) -> None:
     with context.leases:
         said, began_to_wait = "", None
         while not context.stopping.is_set():
+            if context.awaits_first_step:
+                with context.attempt_ended:
+                    context.attempt_ended.wait(0.1)
+                continue
             # All tries use one key, so that a claim whose answer was lost is found again.
             claim_next = partial(_next, context, device, uuid.uuid4().hex)
             try:
@@ -203,6 +212,7 @@ class AttemptSupervisor(TrialSupervisor):
                 )
             )
         finally:
+            self._context.starting.discard(self._claim.number)
             self._queue.close()
             self._context.leases.release(self._claim.token)
 
@@ -247,6 +257,7 @@ class AttemptSupervisor(TrialSupervisor):
             return
         kills_before = out_of_memory_kills()
         try:
+            context.starting.add(claim.number)
             context.tell(AttemptStarted(claim.number, claim.attempt))
             self._make_directory()
             status = self._converse()
@@ -347,12 +358,21 @@ class AttemptSupervisor(TrialSupervisor):
                 f"retry {claim.study} {claim.number}` gives it another attempt"
             )
             raise TrialError(msg)
+        if end.result == "failed":
+            self._check_alike(early=not death.trained)
+
+    def _check_alike(self, *, early: bool) -> None:
+        """Raise an error if all trials so far failed alike; two are enough before any has trained a step."""
+        context, study = self._context, self._claim.study
+        context.failed_early = context.failed_early or early
         least = self._study.settings.failing_alike
-        if end.result == "failed" and least:
+        early = early and not context.trained
+        if least:
+            needed = min(_FAILING_EARLY, least) if early else least
             impatient = self._study.impatient
-            found = context.ask(lambda: impatient.failing_alike(claim.study, least))
+            found = context.ask(lambda: impatient.failing_alike(study, needed))
             if found is not None:
-                raise all_fail_alike(claim.study, *found)
+                raise all_fail_alike(study, *found, early=early)
 
     def _check_dependence(self) -> None:
         """Close the attempt and raise an error if the trial depends on another one by a file."""
@@ -439,6 +459,9 @@ class AttemptSupervisor(TrialSupervisor):
             settings = replace(settings, epochs=claim.epochs)
         if claim.extended:
             settings = replace(settings, pruner=None)
+        origin = origin_of(claim, settings.seed)
+        # A trial that begins again under another definition is another run.
+        again = f"-{claim.anew_after}" if claim.anew_after else ""
         return replace(
             assignment_of(
                 *(settings, self._study.paths, claim.number, claim.attempt),
@@ -450,7 +473,8 @@ class AttemptSupervisor(TrialSupervisor):
             pause_after=claim.pause_after,
             devices=self._device.visible,
             memory_limit=self._device.memory,
-            origin=origin_of(claim, settings.seed),
+            origin=origin,
+            run_id=f"{claim.study[:_LONGEST_NAME]}-{origin.identity[:8]}-{claim.number}{again}",
         )
 
     def _enqueued(self) -> dict[str, bool]:
@@ -657,6 +681,9 @@ class AttemptRecorder:
             return Answered(self.decision == "train")
         self._note(message)
         claim, epochs = self.claim, self.claim.epochs or self._settings.epochs
+        if self.step:
+            self.context.trained = True
+            self.context.starting.discard(claim.number)
         event = progress_of(message, claim.number, self.search.params, epochs)
         if event is not None:
             self._tell(event)

@@ -15,6 +15,7 @@ from collections.abc import Callable, Generator, Iterable
 from typing import Any
 
 from sweeper.errors import DataError
+from sweeper.support.shown import shown_value
 from sweeper.train.data import Batch, DataSource, SourceOptions
 from sweeper.train.sources.batches import BatchSpec, spec_of, standardize_batch
 
@@ -57,7 +58,7 @@ class EpochFunctionSource(DataSource):
         made = self._function(pass_)
         if not isinstance(made, Iterable):
             msg = (
-                f"Data({self.name}=…): {self._shown}({pass_}) returned {made!r}; expected an "
+                f"Data({self.name}=…): {self._shown}({pass_}) returned {shown_value(made)}; expected an "
                 "iterable of batches"
             )
             raise DataError(msg)

@@ -80,11 +80,21 @@ function redraw(element, data, content) {
 
 // A table in its frame. `head` and `body` are rows of it.
 function frame(caption, head, body) {
-  return h(
+  const box = h(
     "div",
     { class: "scrolling", role: "region", tabindex: "0", "aria-label": `Table: ${caption}` },
     h("table", {}, h("caption", {}, caption), h("thead", {}, h("tr", {}, ...head)), body),
   );
+  return fadeEdge(box);
+}
+
+// A frame with more to its right fades there, so that a column is not taken for a narrow one.
+const sized = new ResizeObserver((entries) => entries.forEach(({ target }) => markEdge(target.closest(".scrolling"))));
+const markEdge = (box) => box.classList.toggle("more", box.scrollLeft + box.clientWidth < box.scrollWidth - 1);
+function fadeEdge(box) {
+  box.addEventListener("scroll", () => markEdge(box));
+  [box, ...box.children].forEach((each) => sized.observe(each));
+  return box;
 }
 
 // A table that only shows: its cells are texts, numbers or nodes.
@@ -454,7 +464,8 @@ function trialColumns() {
   ];
 }
 
-// A dot for each repeat on the scale of all repeats, a line at the mean, and one along its interval.
+// A dot for each repeat on the scale of all repeats, a line at the mean, and one along its interval, with an arrow
+// where the interval goes on beyond the scale.
 function dots({ mean, interval, values: repeats }, [low, high]) {
   if (!isNumber(mean)) return "-";
   const at = (value) => 6 + 188 * Math.min(Math.max((value - low) / (high - low || 1), 0), 1);
@@ -464,7 +475,10 @@ function dots({ mean, interval, values: repeats }, [low, high]) {
     "svg",
     { class: "dots", viewBox: "0 0 200 20", role: "img", "aria-label": `Repeats: ${values.map((value) => number(value)).join(", ")}` },
     svg("line", { x1: at(mean), x2: at(mean), y1: 2, y2: 18 }),
+    svg("title", {}, `mean ${number(mean)}${interval ? `, 95% interval from ${number(from)} to ${number(to)}` : ""}`),
     svg("line", { x1: at(from), x2: at(to), y1: 10, y2: 10 }),
+    ...(from < low ? [svg("path", { class: "beyond", d: "M0,10l7,-5v10z" })] : []),
+    ...(to > high ? [svg("path", { class: "beyond", d: "M200,10l-7,-5v10z" })] : []),
     ...values.map((value) => svg("circle", { cx: at(value), cy: 10, r: 4 })),
   );
 }
@@ -630,12 +644,9 @@ class Groups extends Map {
 }
 
 // Axes of whole numbers have a tick at each number while there are few.
-const wholeNumbers = (title, most) => ({
-  title: { text: title },
-  tickformat: ",d",
-  rangemode: "tozero",
-  ...(most <= 15 ? { dtick: 1 } : {}),
-});
+const FEW = 15;
+const wholeTicks = (length) => ({ tickformat: ",d", ...(length <= FEW ? { dtick: 1 } : {}) });
+const wholeNumbers = (title, most) => ({ title: { text: title }, rangemode: "tozero", ...wholeTicks(most) });
 
 function metricsOf(list) {
   const ends = list.flatMap((trial) => [trial.epochs[0] || {}, trial.epochs.at(-1) || {}]);
@@ -845,9 +856,15 @@ function scaleOf(axis) {
   const [low, high] = [to(axis.low), to(axis.high)];
   const at = (value) => Math.min(1, Math.max(0, (to(value) - low) / (high - low || 1)));
   const back = (share) => Number(from(low + share * (high - low)).toPrecision(4));
+  // Of few whole numbers each has a tick; of many, the one nearest to the middle.
+  const few = axis.whole && !axis.log && axis.high - axis.low <= 6;
+  const middle = axis.whole ? Math.round(back(0.5)) : back(0.5);
+  const inside = few ? Array.from({ length: axis.high - axis.low - 1 }, (_, index) => axis.low + 1 + index) : [middle];
+  const between = inside.filter((value) => value > axis.low && value < axis.high).map((value) => [number(value, 3), at(value)]);
+  const greatest = axis.high > axis.low ? [[number(axis.high, 4), 1]] : [];
   return {
     at,
-    ticks: [[number(axis.low, 4), 0], [number(back(0.5), 3), 0.5], [number(axis.high, 4), 1]],
+    ticks: [[number(axis.low, 4), 0], ...between, ...greatest],
     within: (least, greatest) => [back(least), back(greatest)],
     ends: ([least, greatest]) => [axis.log && least <= 0 ? 0 : at(least), at(greatest)],
   };
@@ -922,7 +939,7 @@ function drawScatter() {
   const x = {
     title: { text: short(axis.label) },
     type: axis.kind === "choice" ? "category" : axis.log ? "log" : "linear",
-    ...(axis.whole && !axis.log ? { tickformat: "d" } : {}),
+    ...(axis.whole && !axis.log ? wholeTicks(axis.high - axis.low) : {}),
   };
   const label = `${objective.label} by ${axis.label} of ${counted(list.length, "trial")}`;
   const y = { title: { text: short(objective.label, 40) } };
@@ -1324,6 +1341,7 @@ function listen() {
 async function begin() {
   listen();
   last = location.hash;
+  fadeEdge($("parallel-frame"));
   const embedded = $("data");
   if (embedded) {
     receive(JSON.parse(await unpacked(embedded)));

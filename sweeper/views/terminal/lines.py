@@ -65,6 +65,7 @@ class EventLines:
     def __init__(self) -> None:
         self.epochs: dict[int, int] = {}
         self._attempts: dict[int, int] = {}
+        self._errors: dict[str, int] = {}
         self._objective: str | None = None
 
     def line(self, event: Event) -> str | None:
@@ -125,12 +126,16 @@ class EventLines:
             of = "" if epochs is None else f"/{epochs}"
             metrics = metrics_text(event.metrics, self._objective)
             seconds = time_text(event.seconds)
-            return f"trial {event.trial} epoch {event.epoch + 1}{of} {metrics} {seconds}"
+            return f"trial {event.trial} epoch {event.epoch + 1}{of} {metrics} in {seconds}"
         if event.reuses is not None:
             same = f"has the parameters of trial {event.reuses} and takes its result"
             return f"trial {event.trial} {same}"
         value = "" if event.value is None else f" value={value_text(event.value, 6)}"
-        error = "" if event.error is None else f" {one_line(event.error)}"
+        error = ""
+        if event.error is not None:
+            first = self._errors.setdefault(event.error, event.trial)
+            same = f" with the error of trial {first}"
+            error = f" {one_line(event.error)}" if first == event.trial else same
         return f"trial {event.trial} attempt {event.attempt} {event.outcome}{value}{error}"
 
 

@@ -17,6 +17,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, TextIO
 
 from rich.console import Console, RenderableType
@@ -41,6 +42,7 @@ from sweeper.records.events import (
     Doing,
     EpochFinished,
     Event,
+    Listener,
     Notice,
     RunStopping,
     StepsDone,
@@ -298,6 +300,18 @@ def progress_listener(
     if can_redraw(stream, os.environ):
         return LiveProgress(Console(file=stream), verbosity)
     return LineProgress(stream, verbosity)
+
+
+@contextmanager
+def listening(listener: Listener | None, *first: Event) -> Iterator[Listener]:
+    """Return the caller's listener, or one that shows the progress, which gets the ``first`` events."""
+    if listener is not None:
+        yield listener
+        return
+    with progress_listener(sys.stderr) as progress:
+        for event in first:
+            progress(event)
+        yield progress
 
 
 def can_redraw(stream: TextIO, environment: Mapping[str, str]) -> bool:

@@ -137,7 +137,7 @@ class RunState:
         ``stop`` is the user's action to stop the run; empty if it is over.
         """
         with self._lock:
-            seconds = (f"  {time_text(self._clock() - self._began)}", "dim")
+            seconds = (f"  {time_text(self._clock() - self._began)} so far", "dim")
             doing = [Text(f"{self._doing} ...", style="dim")] if self._doing else []
             if self._opened is None:
                 return iter(doing)

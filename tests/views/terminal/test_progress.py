@@ -6,15 +6,14 @@ In a notebook it is one display that is updated in place, whatever the number of
 import asyncio
 import html
 import io
-import os
 import re
 import subprocess
 import sys
 import threading
-from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
 import pytest
+from notebooks import kernel
 from terminals import OPENED, Watched
 
 from sweeper.records.events import (
@@ -29,8 +28,6 @@ from sweeper.records.events import (
 from sweeper.views.terminal import live
 from sweeper.views.terminal.lines import LineProgress
 from sweeper.views.terminal.live import MOST_LINES, NotebookProgress, is_notebook, progress_listener
-
-ROOT = Path(__file__).parents[3]
 
 
 def test_threads_may_tell_it_at_once():
@@ -163,7 +160,11 @@ with progress_listener(sys.stderr) as progress:
 
 
 def test_a_real_kernel_updates_one_display_and_prints_no_line(tmp_path):
-    messages = asyncio.run(executed(RUN, tmp_path))
+    async def executed():
+        async with kernel(tmp_path) as running:
+            return await running.execute(RUN)
+
+    messages = asyncio.run(executed())
     kinds = [kind for kind, _ in messages]
     assert kinds[0] == "display_data"
     assert set(kinds[1:]) == {"update_display_data"}
@@ -190,38 +191,3 @@ def test_an_error_in_a_cell_shows_the_users_lines_and_the_message_alone():
     ]
     assert theirs.startswith("nowhere.py does not exist")
     assert "/keras/" in theirs, "an error that is not sweeper's is shown with all of its lines"
-
-
-async def executed(code, directory):
-    """What a kernel of its own publishes while it runs ``code``, but for its state."""
-    from jupyter_client.manager import AsyncKernelManager
-
-    manager = AsyncKernelManager(transport="ipc", ip=str(directory / "kernel"))
-    manager.kernel_spec.argv = [
-        sys.executable,
-        "-P",
-        "-m",
-        "ipykernel_launcher",
-        "-f",
-        "{connection_file}",
-    ]
-    paths = os.pathsep.join((str(ROOT), str(Path(__file__).parents[2] / "harness")))
-    await manager.start_kernel(cwd=str(directory), env={**os.environ, "PYTHONPATH": paths})
-    client = manager.client()
-    client.start_channels()
-    published = []
-    try:
-        await client.wait_for_ready(timeout=60)
-        sent = client.execute(code)
-        while True:
-            message = await client.get_iopub_msg(timeout=60)
-            if message["parent_header"].get("msg_id") != sent:
-                continue
-            kind, content = message["msg_type"], message["content"]
-            if kind == "status" and content["execution_state"] == "idle":
-                return published
-            if kind not in ("status", "execute_input"):
-                published.append((kind, content))
-    finally:
-        client.stop_channels()
-        await manager.shutdown_kernel(now=True)
