@@ -5,6 +5,7 @@ Nothing that they say is kept in a file beside the code, so nothing of it can gr
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,8 @@ import settings_page
 import source_pages
 from mkdocs.structure.files import File, Files
 from navigation import LISTED, navigation, with_every_page
+
+from sweeper.support.installation import VERSION
 
 ROOT = Path(__file__).parents[2]
 
@@ -45,4 +48,11 @@ def on_page_markdown(markdown: str, page: Any, config: Any, **_: Any) -> str:
     section, _, name = page.file.src_uri.partition("/")
     if section in LISTED and name == "index.md":
         markdown = with_every_page(markdown, section, config.extra["pages"])
+    markdown = source_pages.for_users(markdown, _repository())
     return source_pages.redirected(markdown, page.file.src_uri, ROOT)
+
+
+def _repository() -> str:
+    """Return the address of this version's files, which the workflow that publishes knows, or an empty string."""
+    address = os.environ.get("SWEEPER_REPOSITORY", "").rstrip("/")
+    return address and f"{address}/blob/v{VERSION}"

@@ -1,7 +1,4 @@
-"""The order of the site: by directory, so that a new page has its place by being there.
-
-Pages in ``dev/`` are for people who work on sweeper: others link to them, and the navigation has none.
-"""
+"""The order of the site: by directory, so that a new page has its place by being there."""
 
 from __future__ import annotations
 
@@ -11,6 +8,7 @@ from typing import Any
 
 SECTIONS = {
     "tutorial": "Tutorial",
+    "gallery": "Gallery",
     "how-to": "How-to guides",
     "reference": "Reference",
     "explanation": "Explanation",
@@ -49,10 +47,7 @@ FIRST = (
 )
 """Pages that come before the others of their section, which follow by name."""
 
-FOR_DEVELOPERS = "dev"
-"""Directory of the pages that the navigation leaves out."""
-
-LISTED = ("how-to", "explanation", "dev", "dev/decisions")
+LISTED = ("how-to", "explanation")
 """Directories whose index names every page of theirs."""
 
 _HEADING = re.compile(r"^# (.+)$", re.MULTILINE)
@@ -77,8 +72,6 @@ def navigation(pages: Mapping[str, str]) -> list[Any]:
         if path == "index.md":
             continue
         section = path.partition("/")[0]
-        if section == FOR_DEVELOPERS:
-            continue
         if section not in sections:
             msg = f"docs/{path} is in no section; put it into one of {', '.join(SECTIONS)}"
             raise ValueError(msg)

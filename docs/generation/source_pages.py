@@ -1,4 +1,7 @@
-"""Pages for files outside of ``docs/``, so that a link to one resolves here as it does in the repository."""
+"""Pages for files outside of ``docs/``, so that a link to one resolves here as it does in the repository.
+
+Pages in ``docs/dev/`` are for people who work on sweeper, and are read in the repository only.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 _LINK = re.compile(r"\]\(((?:\.\./)+)([A-Za-z][\w./-]*)(#[\w-]+)?\)")
+_LINK_FOR_DEVELOPERS = re.compile(r"\[([^\]]+)\]\((?:\.\./)*(dev/[^)]*)\)")
 _LANGUAGES = {".py": "python", ".yaml": "yaml", ".sbatch": "bash", ".toml": "toml", ".sh": "bash"}
 
 
@@ -43,6 +47,17 @@ def redirected(markdown: str, source: str, root: Path) -> str:
         return f"]({target}{found[3] or ''})"
 
     return _LINK.sub(link, markdown)
+
+
+def for_users(markdown: str, repository: str) -> str:
+    """The text of a page, its links to pages for developers led to the repository.
+
+    Args:
+        markdown: The text.
+        repository: Address of the repository's files; if it is empty, the links' texts remain.
+    """
+    linked = rf"[\1]({repository}/docs/\2)" if repository else r"\1"
+    return _LINK_FOR_DEVELOPERS.sub(linked, markdown)
 
 
 def _is_outside(path: str, root: Path) -> bool:

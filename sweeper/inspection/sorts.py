@@ -325,11 +325,13 @@ def framework_variables(value: Any) -> list[Any] | None:
 
 HEAP = 1 << 9
 """CPython's flag of a class that is written in Python, or in C with a type object on the heap."""
+IMMUTABLE = 1 << 8
+"""CPython's flag of a class that is written in C, also with a type object on the heap, such as a lock's since 3.13."""
 
 
 def is_written_in_python(cls: type) -> bool:
     """Return whether ``cls`` and all its bases but `object` are written in Python."""
-    return all(base.__flags__ & HEAP for base in cls.__mro__[:-1])
+    return all(base.__flags__ & (HEAP | IMMUTABLE) == HEAP for base in cls.__mro__[:-1])
 
 
 def tells_its_state(obj: object) -> bool:

@@ -4,6 +4,7 @@ import json
 import shutil
 import signal
 import sqlite3
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -124,7 +125,7 @@ class Copy:
         return {"storage": database_url(self.runs), "runs_dir": self.runs}
 
     def execute(self, statement, *values):
-        with sqlite3.connect(self.runs / "sweeper.db") as database:
+        with closing(sqlite3.connect(self.runs / "sweeper.db")) as database, database:
             assert database.execute(statement, values).rowcount > 0
 
     def data(self, name):

@@ -6,6 +6,7 @@ import re
 import shutil
 import signal
 import sqlite3
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -79,11 +80,11 @@ class Copy:
     capsys: pytest.CaptureFixture[str]
 
     def execute(self, statement, *values):
-        with sqlite3.connect(self.runs / "sweeper.db") as database:
+        with closing(sqlite3.connect(self.runs / "sweeper.db")) as database, database:
             assert database.execute(statement, values).rowcount == 1
 
     def ask(self, query, *values):
-        with sqlite3.connect(self.runs / "sweeper.db") as database:
+        with closing(sqlite3.connect(self.runs / "sweeper.db")) as database:
             return database.execute(query, values).fetchone()[0]
 
     def checkpoints(self, number=EXACT):

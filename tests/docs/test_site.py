@@ -7,6 +7,7 @@ import sys
 from html.parser import HTMLParser
 
 import pytest
+import source_pages
 from doc_blocks import ROOT
 
 EXTERNAL = re.compile(r"(?:https?:)?//")
@@ -58,7 +59,7 @@ def test_the_site_is_built_and_has_each_part(site):
     home = (site / "index.html").read_text()
     for section in ("Tutorial", "How-to guides", "Reference", "Explanation"):
         assert section in home
-    assert (site / "dev" / "decisions" / "index.html").is_file()
+    assert not (site / "dev").exists()
     study = (site / "reference" / "python.html").read_text()
     assert "failing_alike" in study
     assert "--accept-inexact" in (site / "reference" / "command-line.html").read_text()
@@ -77,6 +78,13 @@ def test_the_site_is_read_without_a_network(site):
 def test_control_what_is_loaded_from_elsewhere_is_seen():
     html = '<script src="https://cdn.example/x.js"></script><img src="own.png">'
     assert loaded_from_elsewhere(html) == ["https://cdn.example/x.js"]
+
+
+def test_a_link_to_a_page_for_developers_leads_to_the_repository_or_is_text():
+    text = "[figures](../dev/figures.md#a) and [guides](../how-to/index.md)"
+    linked = "[figures](https://host.example/blob/v1/docs/dev/figures.md#a) and [guides](../how-to/index.md)"
+    assert source_pages.for_users(text, "https://host.example/blob/v1") == linked
+    assert source_pages.for_users(text, "") == "figures and [guides](../how-to/index.md)"
 
 
 TO_NOTHING = {

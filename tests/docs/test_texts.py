@@ -40,9 +40,14 @@ def anchors(target, text, name):
     return {slugify(re.sub(r"[`*]", "", heading), "-") for heading in headings}
 
 
-@pytest.mark.parametrize("name", TEXTS)
-def test_every_link_leads_to_something(name):
-    assert broken((ROOT / name).read_text(), ROOT) == []
+def test_every_link_leads_to_something():
+    dev = (ROOT / "docs/dev").rglob(
+        "*.md"
+    )  # which the site leaves out, whose build checks the others
+    pages = [*(ROOT / name for name in TEXTS), *dev]
+    assert len(pages) > 60
+    links = {str(page): broken(page.read_text(), page.parent) for page in pages}
+    assert {page: lost for page, lost in links.items() if lost} == {}
 
 
 def test_control_a_link_to_nothing_is_found(tmp_path):

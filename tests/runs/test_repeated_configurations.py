@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import optuna
 from databases import opened_database
+from optuna_view import optuna_storage
 from scripted_trials import definition, row_of, scripted_sweep
 
 from sweeper.db.repository import Repository
@@ -73,8 +74,8 @@ def test_the_repeats_of_a_configuration_have_its_parameters_and_paired_seeds(tmp
     assert seeds == seeds[:3] * 5
     assert params == [params[3 * (n // 3)] for n in range(15)]
     assert len({each["x"] for each in params}) == 5
-    storage = f"sqlite:///{tmp_path / 'scripted.db'}"
-    stored = optuna.load_study(study_name="scripted", storage=storage).trials
+    with opened_database(tmp_path / "scripted.db") as database, optuna_storage(database) as storage:
+        stored = optuna.load_study(study_name="scripted", storage=storage).trials
     numbered = [(t.user_attrs["configuration"], t.user_attrs["repeat"]) for t in stored]
     assert numbered == [(n // 3, n % 3) for n in range(15)]
     leader, best = results.configurations[0], results.best

@@ -72,12 +72,12 @@ def test_the_index_is_given_addresses_where_the_repository_is_known(built, tmp_p
     assert len(links) > 20
     assert [link for link in links if not link.startswith(("https://", "#"))] == []
     picture = next(link for link in links if link.endswith(".svg"))
-    assert picture == f"{REPOSITORY}/raw/v{metadata['Version']}/docs/two-rates.svg"
+    assert picture == f"{REPOSITORY}/raw/v{metadata['Version']}/docs/pictures/kill-and-resume.svg"
 
     build(ROOT, tmp_path / "dist")  # control: no address
     metadata = metadata_of(tmp_path / "dist")
     assert metadata.get_all("Project-URL") is None
-    assert "](docs/two-rates.svg)" in str(metadata.get_payload())
+    assert "](docs/pictures/kill-and-resume.svg)" in str(metadata.get_payload())
 
 
 def unpacked(built, directory):

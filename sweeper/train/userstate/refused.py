@@ -27,7 +27,7 @@ import xxhash
 from tensorflow.python.data.ops import iterator_ops
 from tensorflow.python.ops import gen_dataset_ops
 
-from sweeper.inspection.sorts import HEAP, class_name, fields_of, module_of
+from sweeper.inspection.sorts import HEAP, IMMUTABLE, class_name, fields_of, module_of
 from sweeper.inspection.walk import frame_of
 from sweeper.train.codec import (
     MISSING,
@@ -43,7 +43,6 @@ from sweeper.train.codec import (
 )
 from sweeper.train.userstate.holders import Value
 
-_IMMUTABLE = 1 << 8
 _MOST_PICKLED = 4 << 20
 """Size of a pickle in bytes, without its arrays, above which an object is not compared."""
 
@@ -224,9 +223,7 @@ def _pickled(obj: object, most: int = sys.maxsize) -> str | None:
 def hides_state(cls: type) -> bool:
     """Return whether objects of ``cls`` may have state besides attributes, because a base is written in C."""
     return any(
-        not base.__flags__ & HEAP
-        or base.__flags__ & _IMMUTABLE
-        or "__reduce_cython__" in vars(base)
+        not base.__flags__ & HEAP or base.__flags__ & IMMUTABLE or "__reduce_cython__" in vars(base)
         for base in cls.__mro__
         if not issubclass(base, BaseException) and base not in (object, threading.local)
     )
