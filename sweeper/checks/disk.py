@@ -20,6 +20,7 @@ import json
 import os
 import re
 import shutil
+import tempfile
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
@@ -125,7 +126,7 @@ class Disk:
         paths, kept_paths = set(), set()
         for entry in read_journal(self._aside / JOURNAL):
             match entry:
-                case {"made": path} | {"linked": path} | {"to": path} if Path(path).is_file():
+                case {"made": path} | {"linked": path} | {"to": path} if self._is_left(path):
                     paths.add(path)
                 case {"kept": path, "under": kept}:
                     kept_paths.add(path)
@@ -133,6 +134,15 @@ class Disk:
         after = self._walk()
         new = {path for path in self._before.new_in(after) if after.states[path]}
         return paths | new | (set(self._before.changed_in(after)) - kept_paths)
+
+    def _is_left(self, path: str) -> bool:
+        """Return whether a file is there under a name that another trial can know."""
+        below = path.startswith(tuple(root + os.sep for root in self.roots))
+        temporary = Path(os.path.realpath(tempfile.gettempdir()))
+        if not below and Path(path).is_relative_to(temporary):
+            top = Path(path).relative_to(temporary).parts[0]
+            return not top.startswith((tempfile.gettempprefix(), "__")) and Path(path).is_file()
+        return Path(path).is_file()
 
     def undo(self) -> None:
         """Undo what trainings have changed since `imported` or the last `undo`."""
@@ -190,7 +200,12 @@ class Disk:
                 _remove(each.kept)
         self._leave(left)
         self.notes = list(dict.fromkeys([*self.notes, *self._undone.doubts]))
-        gone = [p for p in dict.fromkeys(self._undone.removed) if not os.path.lexists(p)]
+        temporary = os.path.realpath(tempfile.gettempdir()) + os.sep
+        here = tuple(root + os.sep for root in self.roots)
+        named = (
+            p for p in self._undone.removed if p.startswith(here) or not p.startswith(temporary)
+        )
+        gone = [p for p in dict.fromkeys(named) if not os.path.lexists(p)]
         self.removed = _names(gone)
         self._clear(self._undone.places)
 

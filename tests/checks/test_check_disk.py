@@ -49,7 +49,6 @@ def here(tmp_path, monkeypatch):
     Path("link").symlink_to("user1")
     yield directory
     RECORDER.active = False
-    RECORDER.before_write = None
 
 
 def everything():

@@ -120,7 +120,7 @@ def test_content_that_one_trial_decides_for_the_next_is_found_by_check_and_told_
     )
 
 
-@pytest.mark.parametrize("case", ["saved_dataset", "in_a_graph", "shell"])
+@pytest.mark.parametrize("case", ["records", "in_a_graph", "shell"])
 def test_without_the_walk_what_nobody_announces_is_silent_again(case, here, monkeypatch):
     monkeypatch.setattr(walk.Listing, "add", lambda *_, **__: None)
     left, _, _ = checked(case, (1.0, 2.0))

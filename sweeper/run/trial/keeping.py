@@ -10,6 +10,7 @@ What C++ or another program writes has no line; `sweeper.checks.disk` finds that
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
 import shutil
@@ -173,19 +174,24 @@ def keep_for_check(*, names: bool) -> None:
     """Keep what this process changes, if `sweeper check` started it; the recorder must be installed."""
     roots = json.loads(os.environ.get(ROOTS, "[]"))
     if not roots:
+        _KEEPERS.clear()
+        RECORDER.before_write = None
         return
     entries = read_journal(Path(roots[0], ASIDE, JOURNAL))
     users = {each.get("linked", each.get("to")) for each in entries}
     keeper = Keeper(roots, names, {e["made"] for e in entries if "made" in e} - users)
-    first = _KEEPERS == []
     _KEEPERS[:] = [keeper]
     RECORDER.before_write = _before_write
-    if first:
-        sys.addaudithook(_hook)
+    _listen()
 
 
 _KEEPERS: list[Keeper] = []
 """The keeper of this process, which the hook finds here, because no hook can be removed."""
+
+
+@functools.cache
+def _listen() -> None:
+    sys.addaudithook(_hook)
 
 
 def _before_write(path: str, truncates: bool) -> None:
@@ -196,7 +202,7 @@ def _before_write(path: str, truncates: bool) -> None:
 
 def _hook(event: str, arguments: tuple[Any, ...]) -> None:
     method = _EVENTS.get(event)
-    if method is None or not RECORDER.records or isinstance(arguments[0], int):
+    if method is None or not _KEEPERS or not RECORDER.records or isinstance(arguments[0], int):
         return
     with RECORDER.unrecorded():
         numbers = [each for each in arguments[1:] if isinstance(each, int)]
