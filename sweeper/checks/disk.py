@@ -81,12 +81,19 @@ class Disk:
     _before: Listing = field(default_factory=Listing)
     _stack: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
 
+    def __post_init__(self) -> None:
+        # The first directory has the journal, so it must be one that can be written to.
+        self.roots = sorted(self.roots, key=lambda root: not os.access(root, os.W_OK))
+        if not os.access(self.roots[0], os.W_OK):
+            apart = self._stack.enter_context(tempfile.TemporaryDirectory(prefix="sweeper-aside-"))
+            self.roots.insert(0, os.path.realpath(apart))
+
     @property
     def _aside(self) -> Path:
         return Path(self.roots[0], ASIDE)
 
     def __enter__(self) -> Self:
-        with contextlib.ExitStack() as stack:
+        with self._stack as stack:
             for root in sorted(
                 self.roots
             ):  # in one order, so that two checks never wait for each other
@@ -177,7 +184,7 @@ class Disk:
                 continue
             if not state:
                 Path(path).mkdir(parents=True, exist_ok=True)
-            elif self._began.states.get(path) == state and path in self._copies:
+            elif self._began.states.get(path) == state and self._can_restore(path):
                 if is_there and not _alike(path, self._copies[path]):
                     self._put_aside(path, of=path)
                 _write_back(self._copies[path], path, state)
@@ -187,6 +194,9 @@ class Disk:
                     f"{path} was changed while trials ran, by them or by another process"
                 )
                 before.states[path] = _state(path)
+
+    def _can_restore(self, path: str) -> bool:
+        return path in self._copies and os.access(Path(path).parent, os.W_OK)
 
     def _end(self) -> None:
         """Undo everything; if that fails, the next check does it."""

@@ -61,7 +61,8 @@ class Keeper:
             found = self._first(path)
             if found is None or not stat.S_ISREG(found.st_mode):
                 return
-            if found.st_size > MOST_COPIED and not truncates:
+            can_keep = os.access(Path(path).parent, os.W_OK)
+            if not can_keep or (found.st_size > MOST_COPIED and not truncates):
                 self._note(large=path, state=[found.st_size, found.st_mtime_ns])
                 return
             kept = self._keep(path)
