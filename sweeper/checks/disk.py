@@ -30,7 +30,7 @@ from typing import Self
 
 from sweeper.checks.undoing import Undone, undo
 from sweeper.files.walk import ASIDE, CODE, MOST_ENTRIES, Listing, State
-from sweeper.run.trial.keeping import COPY, JOURNAL, OWNER, ROOTS, read_journal
+from sweeper.run.trial.keeping import COPY, JOURNAL, OWNER, PRIVATE, ROOTS, read_journal
 
 _IMPORT = "journal-of-import"
 _BEFORE = "before.json"
@@ -99,7 +99,7 @@ class Disk:
             ):  # in one order, so that two checks never wait for each other
                 stack.enter_context(self._locked(root))
             earlier = self._recover()
-            self._aside.mkdir(exist_ok=True)
+            self._aside.mkdir(PRIVATE, exist_ok=True)
             stack.callback(self._end)
             for path, of in earlier:
                 self._put_aside(path, of=of)
@@ -167,7 +167,7 @@ class Disk:
         root = next(root for root in self.roots if path.startswith(root + os.sep))
         place = Path(root, ASIDE)
         if not place.is_dir():
-            place.mkdir()
+            place.mkdir(PRIVATE)
             (place / OWNER).write_text(self.roots[0])
         self._undone.places.append(str(place))
         kept = place / f"{_FOUND}-{len(self._found)}-{Path(path).name}"
@@ -363,7 +363,7 @@ class Disk:
                 size += more
                 copy = directory / str(len(self._copies))
                 with contextlib.suppress(OSError):  # it may not be read, or be gone
-                    shutil.copyfile(path, copy, follow_symlinks=False)
+                    shutil.copy2(path, copy, follow_symlinks=False)
                     self._copies[path] = str(copy)
 
     @contextlib.contextmanager
@@ -425,7 +425,7 @@ def _write_back(copy: str, path: str, state: State) -> None:
     file = Path(path)
     if not _alike(file, copy):
         file.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(copy, file, follow_symlinks=False)
+        shutil.copy2(copy, file, follow_symlinks=False)
     os.utime(file, ns=(state[1], state[1]), follow_symlinks=False)
 
 

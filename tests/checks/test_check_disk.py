@@ -236,6 +236,19 @@ def test_downloads_and_caches_stay_and_are_nobodys(here, monkeypatch, tmp_path):
     assert len(list(tmp_path.glob("cache-*/data"))) == len(places._DOWNLOADS)
 
 
+def test_what_is_set_aside_is_private_and_comes_back_with_its_mode(here):
+    Path("user8").chmod(0o600)
+    Path("user2").chmod(0o640)
+    modes = []
+
+    def look():
+        modes.append(Path(".sweeper-aside").stat().st_mode & 0o777)
+
+    check(here, unseen, everything, look)
+    assert modes == [0o700, 0o700]
+    assert [Path(n).stat().st_mode & 0o777 for n in ("user8", "user2")] == [0o600, 0o640]
+
+
 def test_two_checks_in_one_directory_wait_for_each_other(here):
     with Disk([str(here)]):
         program = (

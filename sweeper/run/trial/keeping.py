@@ -35,6 +35,9 @@ MOST_COPIED = 2**30
 
 JOURNAL = "journal"
 COPY = "copy-"
+PRIVATE = 0o700
+"""Mode of a directory with files that were set aside: some may be nobody else's to read."""
+
 OWNER = "owner"
 """File beside what is kept, with the directory that has the journal."""
 
@@ -139,7 +142,7 @@ class Keeper:
         near = next((r for r in self.roots if path.startswith(r + os.sep)), str(Path(path).parent))
         place = Path(near, ASIDE)
         if not place.is_dir():
-            place.mkdir(exist_ok=True)
+            place.mkdir(PRIVATE, exist_ok=True)
             (place / OWNER).write_text(self.roots[0])
             self._note(also=str(place))
         kept = place / f"{time.time_ns():x}-{Path(path).name}"
