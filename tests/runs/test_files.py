@@ -388,7 +388,10 @@ def test_what_a_trial_read_and_wrote_and_what_was_noticed_is_stored_and_shown(ru
     assert [Path(file["path"]).name for file in files["read"]] == ["train.csv"]
     assert [Path(file["path"]).name for file in files["written"]] == ["log-0.csv"]
     assert all(file["digest"] for use in ("read", "written") for file in files[use])
-    assert files["notices"] == []
+    assert files["notices"] == [
+        "trial 0 left log-0.csv: a trial that reads it is not independent, which `sweeper check FILE` finds"
+    ]
+    assert not any("log-1.csv" in each for each in swept.trials[1].files["notices"]), "once a study"
     (noticed,) = [each for each in swept.trials[1].files["notices"] if "train.csv" in each]
     assert noticed.startswith("train.csv changed since trial 0 ran")
     shown = command("show", "changing", 1, cwd=tmp_path)
