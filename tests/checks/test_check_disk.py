@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
+from disk_contents import contents
 from sweeps import command
 
 from sweeper.checks import disk
@@ -18,17 +19,6 @@ from sweeper.run.trial.keeping import Keeper, keep_for_check
 from sweeper.support import places
 
 DIED = 9
-
-
-def contents(directory):
-    """Every entry below a directory: what it is, its content and its time."""
-    return {
-        str(path.relative_to(directory)): (path.is_symlink(), path.is_dir())
-        if path.is_symlink() or path.is_dir()
-        else (path.read_bytes(), path.stat().st_mtime_ns)
-        for path in sorted(directory.rglob("*"))
-        if "__pycache__" not in path.parts
-    }
 
 
 @pytest.fixture
@@ -353,3 +343,28 @@ def test_a_check_that_is_killed_and_checked_again_loses_and_changes_nothing(mome
         again = command("check", file, cwd=users)
         assert again.code == 4, again.out + again.err
         assert contents(users) == before, f"killed at moment {moment}"
+
+
+ROOT = Path(__file__).parents[2]
+OURS = [
+    *ROOT.glob("studies/*.py"),
+    *ROOT.glob("examples/*.py"),
+    *ROOT.glob("tests/corpus/pitfalls/*/*.py"),
+]
+
+
+@pytest.mark.whole
+@pytest.mark.parametrize("file", sorted(OURS), ids=lambda file: file.stem)
+def test_no_check_of_a_study_kept_here_loses_or_changes_a_file(file, users):
+    """Whether the study holds or not; killed in the middle, and then to its end."""
+    for each in (file, ROOT / "tests/harness/small_study.py"):
+        shutil.copy(each, users)
+    before = contents(users)
+    program = [sys.executable, "-m", "sweeper", "check", file.name]
+    with subprocess.Popen(program, cwd=users, stderr=subprocess.DEVNULL) as killed:
+        time.sleep(8)
+        killed.send_signal(signal.SIGKILL)
+    command("check", file.name, cwd=users)
+    after = contents(users)
+    assert before.items() <= after.items()
+    assert ".sweeper-aside" not in after

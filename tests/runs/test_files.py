@@ -11,6 +11,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from disk_contents import contents
 from file_cases import CASES, UNANNOUNCED
 from study_files import TWO_STEPS, StudyText
 from sweeps import command, sweep
@@ -61,15 +62,6 @@ def value(case, scale):
     values = []
     trial(0, lambda: values.append(np.array(CASES[case](scale)).tolist()))
     return values
-
-
-def contents(directory):
-    """Every file below a directory, with its content and its time; every other entry, by its name."""
-    return {
-        str(path.relative_to(directory)): path.is_file()
-        and (path.read_bytes(), path.stat().st_mtime_ns)
-        for path in sorted(directory.rglob("*"))
-    }
 
 
 def checked(case, scales):
