@@ -459,4 +459,4 @@ def _names(paths: Iterable[str]) -> list[str]:
         name = path.removeprefix(f"{Path.cwd()}/")
         top = name if name.startswith("/") else name.partition("/")[0]
         below[top].append(name)
-    return [n[0] if len(n) == 1 else f"{top}/ ({len(n)} files)" for top, n in below.items()]
+    return [n[0] if len(n) == 1 else f"{top}/" for top, n in below.items()]

@@ -321,7 +321,7 @@ def test_a_saved_data_set_that_the_next_trial_loads_is_named_with_what_differs(u
     assert ended.code == 4, ended.out + ended.err
     out = " ".join(ended.out.split())
     assert "depends on what trial 0 left in saved/" in out
-    assert "removed saved: made by the check's trials" in out
+    assert "removed saved/: made by the check's trials" in out
     assert contents(users) == before
 
 
