@@ -20,6 +20,7 @@ import json
 import os
 import re
 import shutil
+import tempfile
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
@@ -29,7 +30,7 @@ from typing import Self
 
 from sweeper.checks.undoing import Undone, undo
 from sweeper.files.walk import ASIDE, CODE, MOST_ENTRIES, Listing, State
-from sweeper.run.trial.keeping import COPY, JOURNAL, OWNER, ROOTS, read_journal
+from sweeper.run.trial.keeping import COPY, JOURNAL, OWNER, PRIVATE, ROOTS, read_journal
 
 _IMPORT = "journal-of-import"
 _BEFORE = "before.json"
@@ -80,18 +81,25 @@ class Disk:
     _before: Listing = field(default_factory=Listing)
     _stack: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
 
+    def __post_init__(self) -> None:
+        # The first directory has the journal, so it must be one that can be written to.
+        self.roots = sorted(self.roots, key=lambda root: not os.access(root, os.W_OK))
+        if not os.access(self.roots[0], os.W_OK):
+            apart = self._stack.enter_context(tempfile.TemporaryDirectory(prefix="sweeper-aside-"))
+            self.roots.insert(0, os.path.realpath(apart))
+
     @property
     def _aside(self) -> Path:
         return Path(self.roots[0], ASIDE)
 
     def __enter__(self) -> Self:
-        with contextlib.ExitStack() as stack:
+        with self._stack as stack:
             for root in sorted(
                 self.roots
             ):  # in one order, so that two checks never wait for each other
                 stack.enter_context(self._locked(root))
             earlier = self._recover()
-            self._aside.mkdir(exist_ok=True)
+            self._aside.mkdir(PRIVATE, exist_ok=True)
             stack.callback(self._end)
             for path, of in earlier:
                 self._put_aside(path, of=of)
@@ -125,7 +133,7 @@ class Disk:
         paths, kept_paths = set(), set()
         for entry in read_journal(self._aside / JOURNAL):
             match entry:
-                case {"made": path} | {"linked": path} | {"to": path} if Path(path).is_file():
+                case {"made": path} | {"linked": path} | {"to": path} if self._is_left(path):
                     paths.add(path)
                 case {"kept": path, "under": kept}:
                     kept_paths.add(path)
@@ -133,6 +141,15 @@ class Disk:
         after = self._walk()
         new = {path for path in self._before.new_in(after) if after.states[path]}
         return paths | new | (set(self._before.changed_in(after)) - kept_paths)
+
+    def _is_left(self, path: str) -> bool:
+        """Return whether a file is there under a name that another trial can know."""
+        below = path.startswith(tuple(root + os.sep for root in self.roots))
+        temporary = Path(os.path.realpath(tempfile.gettempdir()))
+        if not below and Path(path).is_relative_to(temporary):
+            top = Path(path).relative_to(temporary).parts[0]
+            return not top.startswith((tempfile.gettempprefix(), "__")) and Path(path).is_file()
+        return Path(path).is_file()
 
     def undo(self) -> None:
         """Undo what trainings have changed since `imported` or the last `undo`."""
@@ -150,7 +167,7 @@ class Disk:
         root = next(root for root in self.roots if path.startswith(root + os.sep))
         place = Path(root, ASIDE)
         if not place.is_dir():
-            place.mkdir()
+            place.mkdir(PRIVATE)
             (place / OWNER).write_text(self.roots[0])
         self._undone.places.append(str(place))
         kept = place / f"{_FOUND}-{len(self._found)}-{Path(path).name}"
@@ -167,7 +184,7 @@ class Disk:
                 continue
             if not state:
                 Path(path).mkdir(parents=True, exist_ok=True)
-            elif self._began.states.get(path) == state and path in self._copies:
+            elif self._began.states.get(path) == state and self._can_restore(path):
                 if is_there and not _alike(path, self._copies[path]):
                     self._put_aside(path, of=path)
                 _write_back(self._copies[path], path, state)
@@ -177,6 +194,9 @@ class Disk:
                     f"{path} was changed while trials ran, by them or by another process"
                 )
                 before.states[path] = _state(path)
+
+    def _can_restore(self, path: str) -> bool:
+        return path in self._copies and os.access(Path(path).parent, os.W_OK)
 
     def _end(self) -> None:
         """Undo everything; if that fails, the next check does it."""
@@ -190,7 +210,12 @@ class Disk:
                 _remove(each.kept)
         self._leave(left)
         self.notes = list(dict.fromkeys([*self.notes, *self._undone.doubts]))
-        gone = [p for p in dict.fromkeys(self._undone.removed) if not os.path.lexists(p)]
+        temporary = os.path.realpath(tempfile.gettempdir()) + os.sep
+        here = tuple(root + os.sep for root in self.roots)
+        named = (
+            p for p in self._undone.removed if p.startswith(here) or not p.startswith(temporary)
+        )
+        gone = [p for p in dict.fromkeys(named) if not os.path.lexists(p)]
         self.removed = _names(gone)
         self._clear(self._undone.places)
 
@@ -338,7 +363,7 @@ class Disk:
                 size += more
                 copy = directory / str(len(self._copies))
                 with contextlib.suppress(OSError):  # it may not be read, or be gone
-                    shutil.copyfile(path, copy, follow_symlinks=False)
+                    shutil.copy2(path, copy, follow_symlinks=False)
                     self._copies[path] = str(copy)
 
     @contextlib.contextmanager
@@ -400,7 +425,7 @@ def _write_back(copy: str, path: str, state: State) -> None:
     file = Path(path)
     if not _alike(file, copy):
         file.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(copy, file, follow_symlinks=False)
+        shutil.copy2(copy, file, follow_symlinks=False)
     os.utime(file, ns=(state[1], state[1]), follow_symlinks=False)
 
 
@@ -434,4 +459,4 @@ def _names(paths: Iterable[str]) -> list[str]:
         name = path.removeprefix(f"{Path.cwd()}/")
         top = name if name.startswith("/") else name.partition("/")[0]
         below[top].append(name)
-    return [n[0] if len(n) == 1 else f"{top}/ ({len(n)} files)" for top, n in below.items()]
+    return [n[0] if len(n) == 1 else f"{top}/" for top, n in below.items()]

@@ -53,7 +53,9 @@ def _undo(entry: dict[str, Any], undone: Undone, limit: float | None) -> None:
         case {"emptied": path}:
             Path(path).mkdir(parents=True, exist_ok=True)
         case {"large": path, "state": state} if _size_and_time(path) != state:
-            undone.doubts.append(f"{path} was changed, and was too large to be kept")
+            undone.doubts.append(
+                f"{path} was changed, and could not be kept: it is too large, or its directory is read-only"
+            )
         case {"also": place}:
             undone.places.append(place)
 

@@ -186,7 +186,8 @@ class FileRecorder:
     def _look_beside(self, path: str) -> None:
         """Remember what is in the directory of a file outside of the roots, once."""
         directory = os.path.dirname(path)  # noqa: PTH120 - for each file
-        if not self._roots or directory in self.before.listed or directory in self._beside:
+        known = f"{directory}/".startswith(tuple(f"{root}/" for root in self._roots))
+        if not self._roots or known or directory in self._beside:
             return
         self._beside.add(directory)
         if f"{directory}/" != os.path.realpath(tempfile.gettempdir()) + os.sep:

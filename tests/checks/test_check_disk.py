@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
+from disk_contents import contents
 from sweeps import command
 
 from sweeper.checks import disk
@@ -18,17 +19,6 @@ from sweeper.run.trial.keeping import Keeper, keep_for_check
 from sweeper.support import places
 
 DIED = 9
-
-
-def contents(directory):
-    """Every entry below a directory: what it is, its content and its time."""
-    return {
-        str(path.relative_to(directory)): (path.is_symlink(), path.is_dir())
-        if path.is_symlink() or path.is_dir()
-        else (path.read_bytes(), path.stat().st_mtime_ns)
-        for path in sorted(directory.rglob("*"))
-        if "__pycache__" not in path.parts
-    }
 
 
 @pytest.fixture
@@ -49,7 +39,6 @@ def here(tmp_path, monkeypatch):
     Path("link").symlink_to("user1")
     yield directory
     RECORDER.active = False
-    RECORDER.before_write = None
 
 
 def everything():
@@ -237,6 +226,19 @@ def test_downloads_and_caches_stay_and_are_nobodys(here, monkeypatch, tmp_path):
     assert len(list(tmp_path.glob("cache-*/data"))) == len(places._DOWNLOADS)
 
 
+def test_what_is_set_aside_is_private_and_comes_back_with_its_mode(here):
+    Path("user8").chmod(0o600)
+    Path("user2").chmod(0o640)
+    modes = []
+
+    def look():
+        modes.append(Path(".sweeper-aside").stat().st_mode & 0o777)
+
+    check(here, unseen, everything, look)
+    assert modes == [0o700, 0o700]
+    assert [Path(n).stat().st_mode & 0o777 for n in ("user8", "user2")] == [0o600, 0o640]
+
+
 def test_two_checks_in_one_directory_wait_for_each_other(here):
     with Disk([str(here)]):
         program = (
@@ -319,7 +321,7 @@ def test_a_saved_data_set_that_the_next_trial_loads_is_named_with_what_differs(u
     assert ended.code == 4, ended.out + ended.err
     out = " ".join(ended.out.split())
     assert "depends on what trial 0 left in saved/" in out
-    assert "removed saved: made by the check's trials" in out
+    assert "removed saved/: made by the check's trials" in out
     assert contents(users) == before
 
 
@@ -341,3 +343,28 @@ def test_a_check_that_is_killed_and_checked_again_loses_and_changes_nothing(mome
         again = command("check", file, cwd=users)
         assert again.code == 4, again.out + again.err
         assert contents(users) == before, f"killed at moment {moment}"
+
+
+ROOT = Path(__file__).parents[2]
+OURS = [
+    *ROOT.glob("studies/*.py"),
+    *ROOT.glob("examples/*.py"),
+    *ROOT.glob("tests/corpus/pitfalls/*/*.py"),
+]
+
+
+@pytest.mark.whole
+@pytest.mark.parametrize("file", sorted(OURS), ids=lambda file: file.stem)
+def test_no_check_of_a_study_kept_here_loses_or_changes_a_file(file, users):
+    """Whether the study holds or not; killed in the middle, and then to its end."""
+    for each in (file, ROOT / "tests/harness/small_study.py"):
+        shutil.copy(each, users)
+    before = contents(users)
+    program = [sys.executable, "-m", "sweeper", "check", file.name]
+    with subprocess.Popen(program, cwd=users, stderr=subprocess.DEVNULL) as killed:
+        time.sleep(8)
+        killed.send_signal(signal.SIGKILL)
+    command("check", file.name, cwd=users)
+    after = contents(users)
+    assert before.items() <= after.items()
+    assert ".sweeper-aside" not in after

@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from disk_contents import contents
 from short_trials import PLAIN, UNVALIDATED
 from study_files import SHORT, StudyText
 
@@ -31,10 +32,11 @@ def checked(tmp_path, monkeypatch, capsys):
 
     def check(study, code):
         file = study if isinstance(study, Path) else study.write(tmp_path / f"{study.name}.py")
+        before = contents(tmp_path), contents(file.parent)
         ended = main(["check", str(file), "--workers", "2", "--json"])
         said = capsys.readouterr()
         assert ended == code, said.out + said.err
-        assert not (tmp_path / "runs").exists(), "a check touches no database and keeps no file"
+        assert (contents(tmp_path), contents(file.parent)) == before, "the disk is as it was"
         return json.loads(said.out)
 
     return check

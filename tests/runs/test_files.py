@@ -11,6 +11,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from disk_contents import contents
 from file_cases import CASES, UNANNOUNCED
 from study_files import TWO_STEPS, StudyText
 from sweeps import command, sweep
@@ -63,15 +64,6 @@ def value(case, scale):
     return values
 
 
-def contents(directory):
-    """Every file below a directory, with its content and its time; every other entry, by its name."""
-    return {
-        str(path.relative_to(directory)): path.is_file()
-        and (path.read_bytes(), path.stat().st_mtime_ns)
-        for path in sorted(directory.rglob("*"))
-    }
-
-
 def checked(case, scales):
     """What trial 0 left, and the second trial's value with it, and without, as `check` trains them."""
     with Disk([os.path.realpath(Path.cwd())]) as disk:
@@ -120,7 +112,7 @@ def test_content_that_one_trial_decides_for_the_next_is_found_by_check_and_told_
     )
 
 
-@pytest.mark.parametrize("case", ["saved_dataset", "in_a_graph", "shell"])
+@pytest.mark.parametrize("case", ["records", "in_a_graph", "shell"])
 def test_without_the_walk_what_nobody_announces_is_silent_again(case, here, monkeypatch):
     monkeypatch.setattr(walk.Listing, "add", lambda *_, **__: None)
     left, _, _ = checked(case, (1.0, 2.0))
@@ -388,7 +380,10 @@ def test_what_a_trial_read_and_wrote_and_what_was_noticed_is_stored_and_shown(ru
     assert [Path(file["path"]).name for file in files["read"]] == ["train.csv"]
     assert [Path(file["path"]).name for file in files["written"]] == ["log-0.csv"]
     assert all(file["digest"] for use in ("read", "written") for file in files[use])
-    assert files["notices"] == []
+    assert files["notices"] == [
+        "trial 0 left log-0.csv: a trial that reads it is not independent, which `sweeper check FILE` finds"
+    ]
+    assert not any("log-1.csv" in each for each in swept.trials[1].files["notices"]), "once a study"
     (noticed,) = [each for each in swept.trials[1].files["notices"] if "train.csv" in each]
     assert noticed.startswith("train.csv changed since trial 0 ran")
     shown = command("show", "changing", 1, cwd=tmp_path)

@@ -10,6 +10,7 @@ What C++ or another program writes has no line; `sweeper.checks.disk` finds that
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
 import shutil
@@ -34,6 +35,9 @@ MOST_COPIED = 2**30
 
 JOURNAL = "journal"
 COPY = "copy-"
+PRIVATE = 0o700
+"""Mode of a directory with files that were set aside: some may be nobody else's to read."""
+
 OWNER = "owner"
 """File beside what is kept, with the directory that has the journal."""
 
@@ -60,7 +64,8 @@ class Keeper:
             found = self._first(path)
             if found is None or not stat.S_ISREG(found.st_mode):
                 return
-            if found.st_size > MOST_COPIED and not truncates:
+            can_keep = os.access(Path(path).parent, os.W_OK)
+            if not can_keep or (found.st_size > MOST_COPIED and not truncates):
                 self._note(large=path, state=[found.st_size, found.st_mtime_ns])
                 return
             kept = self._keep(path)
@@ -137,7 +142,7 @@ class Keeper:
         near = next((r for r in self.roots if path.startswith(r + os.sep)), str(Path(path).parent))
         place = Path(near, ASIDE)
         if not place.is_dir():
-            place.mkdir(exist_ok=True)
+            place.mkdir(PRIVATE, exist_ok=True)
             (place / OWNER).write_text(self.roots[0])
             self._note(also=str(place))
         kept = place / f"{time.time_ns():x}-{Path(path).name}"
@@ -173,19 +178,24 @@ def keep_for_check(*, names: bool) -> None:
     """Keep what this process changes, if `sweeper check` started it; the recorder must be installed."""
     roots = json.loads(os.environ.get(ROOTS, "[]"))
     if not roots:
+        _KEEPERS.clear()
+        RECORDER.before_write = None
         return
     entries = read_journal(Path(roots[0], ASIDE, JOURNAL))
     users = {each.get("linked", each.get("to")) for each in entries}
     keeper = Keeper(roots, names, {e["made"] for e in entries if "made" in e} - users)
-    first = _KEEPERS == []
     _KEEPERS[:] = [keeper]
     RECORDER.before_write = _before_write
-    if first:
-        sys.addaudithook(_hook)
+    _listen()
 
 
 _KEEPERS: list[Keeper] = []
 """The keeper of this process, which the hook finds here, because no hook can be removed."""
+
+
+@functools.cache
+def _listen() -> None:
+    sys.addaudithook(_hook)
 
 
 def _before_write(path: str, truncates: bool) -> None:
@@ -196,7 +206,7 @@ def _before_write(path: str, truncates: bool) -> None:
 
 def _hook(event: str, arguments: tuple[Any, ...]) -> None:
     method = _EVENTS.get(event)
-    if method is None or not RECORDER.records or isinstance(arguments[0], int):
+    if method is None or not _KEEPERS or not RECORDER.records or isinstance(arguments[0], int):
         return
     with RECORDER.unrecorded():
         numbers = [each for each in arguments[1:] if isinstance(each, int)]

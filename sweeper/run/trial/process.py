@@ -61,8 +61,9 @@ def serve_trial(
         # Before the factories read, so that other trials know what the top of the file writes.
         link.report_files()
         if RECORDER.active:
-            runs = Path(assignment.log).parents[3]
-            RECORDER.look(roots_of(split_target(sys.argv[0])[0]), own=[*own, str(runs)])
+            study, runs = Path(assignment.log).parents[2:4]
+            output = study if Path.cwd().is_relative_to(runs) else runs
+            RECORDER.look(roots_of(split_target(sys.argv[0])[0]), own=[*own, str(output)])
         if isinstance(order, Evaluation):
             from sweeper.run.trial.evaluation import evaluate
 
