@@ -134,8 +134,7 @@ def now(connection: Connection) -> datetime:
 def retry(connection: Connection, name: str, number: int, *, again: bool) -> None:
     """Set a failed trial to unfinished, with its faults reset to 0.
 
-    It resumes from its newest checkpoint, or starts from scratch if the definition has changed. It draws
-    its parameters again if it never trained. Later
+    It resumes from its newest checkpoint, or starts from scratch if the definition has changed. Later
     trials whose parameters depended on its failure are not changed. If the call is repeated after a
     lost answer (``again``), an interrupted trial counts as already retried.
     """
@@ -174,9 +173,7 @@ def _give_another_attempt(connection: Connection, study: AnyRow, trial: AnyRow) 
         begin_anew(connection, trial)
         return
     change(connection, Trial, trial.id, **UNFINISHED)
-    trained = any(count(connection, table.trial_id == trial.id) for table in (Checkpoint, Epoch))
-    # What failed may be a parameter, or the name of an enqueued one, which the user has mended.
-    optuna_rows.reopen_trial(connection, trial.optuna_trial_id, anew=not trained)
+    optuna_rows.reopen_trial(connection, trial.optuna_trial_id)
 
 
 def at_work(connection: Connection, name: str) -> tuple[str, ...]:

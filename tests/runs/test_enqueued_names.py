@@ -4,8 +4,10 @@ from dataclasses import replace
 
 import pytest
 from study_files import SHORT
-from sweeps import sweep, sweep_inline
+from sweeps import database_url, sweep, sweep_inline
 
+from sweeper.db.database import Database
+from sweeper.db.repository import Repository
 from sweeper.errors import DefinitionError
 
 HEAD = """
@@ -78,3 +80,18 @@ def test_a_name_that_another_trial_suggested_is_a_notice_and_a_misspelt_one_fail
     assert [trial.state for trial in swept.trials] == ["complete"] * 2 + ["failed", "complete"]
     assert any("'depth', which trial 1 did not suggest" in text for text in swept.notices)
     assert "enqueue[2] gives 'momentun', which no factory suggests." in swept.trials[2].error
+
+
+def test_a_trial_that_has_drawn_its_parameters_keeps_them_and_says_so(tmp_path):
+    """As after a retry of a trial that failed by a misspelt name."""
+    plain = {"kind": "plain"}
+    misspelt = study(plain, {**plain, "lr": 0.01}, trials=2).write(tmp_path / "small.py")
+    failed = sweep(misspelt, tmp_path / "runs", workers=1).trials[1]
+    assert failed.state == "failed"
+    with Database.open(database_url(tmp_path / "runs"), create=False) as database:
+        Repository(database).retry("small", 1)
+    mended = study(plain, {**plain, "learning_rate": 0.01}, trials=2)
+    swept = sweep(mended.write(tmp_path / "small.py"), tmp_path / "runs", workers=1)
+    assert swept.trials[1].params == failed.params
+    said = "trial 1 keeps 'learning_rate' of an earlier attempt, and not of enqueue[1]"
+    assert any(said in text for text in swept.notices)

@@ -541,7 +541,13 @@ class TrialSearch:
         return enqueue[number] if number < len(enqueue) else {}
 
     def not_asked_for(self) -> str | None:
-        """Return a warning about enqueued values that the built trial has not requested, or None."""
+        """Return a warning about enqueued values that the built trial does not use, or None."""
+        drawn = [repr(n) for n, v in self.given.items() if self.params.get(n, v) != v]
+        if drawn:
+            return (
+                f"trial {self.claim.number} keeps {', '.join(drawn)} of an earlier attempt, and not of "
+                f"enqueue[{self._configuration}]; run the study anew for that (--fresh)"
+            )
         unused = [repr(name) for name in self.given if name not in self.params]
         if not unused:
             return None
