@@ -219,7 +219,9 @@ class StudyModels:
         """See `HasModel.load_model`."""
         found = self.find(number, at)
         with self._builder(found, accept_changes=accept_changes) as builder:
-            return builder.build(found.loaded)
+            last, loaded = found.training[-1], found.loaded
+            training = loaded if loaded.path == last.path else load_checkpoint(last.path)
+            return builder.build(loaded, training)
 
     def export(self, number: int, options: ExportOptions) -> Exported:
         """See `HasModel.export`."""

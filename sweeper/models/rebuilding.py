@@ -1,8 +1,9 @@
-"""Rebuilding of a trial's model with the variables of a checkpoint.
+"""Rebuilding of a trial's model and its optimizers with the variables of a checkpoint.
 
 The factory runs with the trial's parameters and seeds, so it draws the same random numbers as in the
-trial. A model whose variables are created by the first batch is built as in training, by tracing its
-step. Afterwards the random generators of the process are restored.
+trial. A model whose variables are created by the first batch, and optimizers that a training step of the
+user's builds, are built as in training, by tracing the step. Afterwards the random generators of the
+process are restored.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ from sweeper.train.loop.runners import create_variables_of_training
 from sweeper.train.randomness.generators import RecordedState, process_generators
 from sweeper.train.randomness.seeds import TrialSeeds
 from sweeper.train.sources.opening import open_sources
-from sweeper.train.state.variables import load_variables
+from sweeper.train.state.variables import Reach, Variables, load_variables
+from sweeper.train.step import TrainingStep
 
 Ask = Callable[[str, Distribution], CategoricalChoice]
 
@@ -47,23 +49,92 @@ class ModelBuilder:
     notice: Callable[[str], None]
     _data: tuple[Data, DataSource, DataSource | None] | None = field(default=None, init=False)
     _trial: Trial = field(init=False)
+    _step: TrainingStep | None = field(default=None, init=False)
 
-    def build(self, loaded: LoadedCheckpoint) -> keras.Model:
-        """Return a new model with the checkpoint's variables."""
+    def build(self, loaded: LoadedCheckpoint, training: LoadedCheckpoint) -> keras.Model:
+        """Return a new model with the variables of ``loaded``, and the optimizers' of the checkpoint ``training``.
+
+        A notice names an optimizer that has other variables now, and so begins with new ones.
+        """
         with RecordedState(process_generators()):
-            self._trial = Trial(
-                number=self.number, seed=self.seeds.root, directory=self.directory, ask=self.ask
-            )
-            made_by = self.definition
-            with self._guard() as guard:
-                model: keras.Model = build("model", made_by.model, self._trial, self.seeds, guard)
-                step = build_step(made_by.step, model, self._trial, self.seeds, guard)
+            model = self._make()
             if len(model.variables) < len(loaded.state["model"]):
-                data, train, _ = self._opened()
-                create_variables_of_training(model, step, data, train)
+                self._build_by_training(model)
                 _check_names(model, loaded)
+            elif self._has_own_step(model) and self._misfits(model, training):
+                model = self._with_built_optimizers(model)
         load_variables(model, loaded)
+        for name, misfits in self.load_optimizers(model, training).items():
+            self.notice(
+                f"the state of the model's {name} in {training.path} does not fit, so training on begins with new "
+                f"variables: {misfits[0]}{f' (and {len(misfits) - 1} more)' if len(misfits) > 1 else ''}"
+            )
         return model
+
+    def load_optimizers(
+        self, model: keras.Model, training: LoadedCheckpoint
+    ) -> dict[str, list[str]]:
+        """Assign the optimizers' variables that fit; return the mismatches of the others."""
+        misfits = self._misfits(model, training)
+        for component in self._optimizers(model):
+            if component.name not in misfits:
+                component.restore(training.state[component.name], training.tensors)
+        return misfits
+
+    def _make(self) -> keras.Model:
+        self._trial = Trial(
+            number=self.number, seed=self.seeds.root, directory=self.directory, ask=self.ask
+        )
+        with self._guard() as guard:
+            model: keras.Model = build(
+                "model", self.definition.model, self._trial, self.seeds, guard
+            )
+            self._step = build_step(self.definition.step, model, self._trial, self.seeds, guard)
+        return model
+
+    def _has_own_step(self, model: keras.Model) -> bool:
+        """Return whether code of the user's decides what the optimizers train."""
+        return self._step is not None or type(model).train_step is not keras.Model.train_step
+
+    def _build_by_training(self, model: keras.Model) -> None:
+        data, train, _ = self._opened()
+        create_variables_of_training(model, self._step, data, train)
+
+    def _with_built_optimizers(self, model: keras.Model) -> keras.Model:
+        """Return another model, whose optimizers its training step has built; the given one without the data."""
+        try:
+            self._opened()
+        except Exception as error:
+            # Code of the user's, of any error; predictions need no data, which may be elsewhere.
+            self.notice(f"the optimizers cannot be built without the training data: {error!r}")
+            return model
+        model = self._make()
+        self._build_by_training(model)
+        return model
+
+    def _optimizers(self, model: keras.Model) -> list[Variables]:
+        """Return the components of the model's optimizer and of the others."""
+        reach = Reach(model, self._step)
+        return [
+            Variables("optimizer", lambda: reach.now.own_optimizer),
+            Variables("optimizers", lambda: reach.now.other_optimizers),
+        ]
+
+    def _misfits(self, model: keras.Model, training: LoadedCheckpoint) -> dict[str, list[str]]:
+        """Build the model's optimizer if it was built in training; return the mismatches by component."""
+        optimizer, saved = model.optimizer, training.state["optimizer"]
+        unbuilt = isinstance(optimizer, keras.optimizers.Optimizer) and not optimizer.built
+        if unbuilt and len(saved) > len(optimizer.variables):
+            optimizer.build(
+                model.trainable_variables
+                if self._step is None
+                else self._step.trainable_variables()
+            )
+        return {
+            component.name: misfits
+            for component in self._optimizers(model)
+            if (misfits := component.mismatches(training.state[component.name], training.tensors))
+        }
 
     def batch(self) -> Any:
         """Return the inputs of one batch of the validation data, otherwise of the training data, after `build`."""

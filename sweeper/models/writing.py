@@ -31,7 +31,7 @@ from sweeper.checkpoint.tensors import TensorFile
 from sweeper.errors import ExportError
 from sweeper.models.exported import check_target, description_path
 from sweeper.models.rebuilding import ModelBuilder
-from sweeper.train.state.variables import Reach, Variables, load_variables, refuse_misfits
+from sweeper.train.state.variables import load_variables, refuse_misfits
 from sweeper.train.warmstart.initial import unique_names
 from sweeper.train.warmstart.source import is_random_state
 
@@ -40,7 +40,7 @@ from sweeper.train.warmstart.source import is_random_state
 class ExportJob:
     """Model to write, with the variables in ``loaded``: format (``form``), path, and known content of its ``card``.
 
-    Of ``training``, one or more checkpoints with the optimizer's variables, the last one belongs to ``loaded``.
+    Of ``training``, one or more checkpoints with the optimizers' variables, the last one belongs to ``loaded``.
     TensorFlow's checkpoints are called ``name``.
     """
 
@@ -56,7 +56,7 @@ class ExportJob:
 def export_model(builder: ModelBuilder, job: ExportJob) -> dict[str, Any]:
     """Build the model, write it and its description, and return the description; after an error nothing is left."""
     check_target(job.path, force=job.force)
-    model = builder.build(job.loaded)
+    model = builder.build(job.loaded, job.training[-1])
     with _beside(job.path) as directory:
         written = directory / job.path.name
         card = {
@@ -65,7 +65,7 @@ def export_model(builder: ModelBuilder, job: ExportJob) -> dict[str, Any]:
             "step": job.loaded.step,
             "epoch": job.loaded.epoch,
             "metrics": dict(job.loaded.metrics),
-            "digest": job.training[-1].digest if job.training else job.loaded.digest,
+            "digest": job.training[-1].digest,
             "versions": dict(library_versions()),
             "details": _write(builder, model, job, written),
         }
@@ -93,7 +93,7 @@ def _write(builder: ModelBuilder, model: keras.Model, job: ExportJob, path: Path
         case "safetensors":
             return _write_safetensors(job.loaded, path)
         case "tf-checkpoint":
-            return _write_checkpoints(model, job, path)
+            return _write_checkpoints(builder, model, job, path)
     write = _write_frozen_graph if job.form == "frozen" else _write_saved_model
     return write(model, builder.batch(), path)
 
@@ -136,7 +136,9 @@ def _write_safetensors(loaded: LoadedCheckpoint, path: Path) -> dict[str, Any]:
     return {"variables": len(tensors)}
 
 
-def _write_checkpoints(model: keras.Model, job: ExportJob, path: Path) -> dict[str, Any]:
+def _write_checkpoints(
+    builder: ModelBuilder, model: keras.Model, job: ExportJob, path: Path
+) -> dict[str, Any]:
     """Write TensorFlow checkpoints of model, optimizer and step, for further training without sweeper.
 
     They do not contain the states of seed generators, because Keras does not track them for
@@ -158,7 +160,12 @@ def _write_checkpoints(model: keras.Model, job: ExportJob, path: Path) -> dict[s
     )
     for training in job.training:
         load_variables(model, training)
-        _load_optimizer(model, training)
+        refuse_misfits(
+            training,
+            builder.load_optimizers(model, training).get("optimizer", ()),
+            "the optimizer of the model factory (nothing was written)",
+            "export with the code that wrote it",
+        )
         if training is job.training[-1]:
             # The requested variables may be those after training instead of the checkpoint's.
             load_variables(model, job.loaded)
@@ -171,19 +178,6 @@ def _write_checkpoints(model: keras.Model, job: ExportJob, path: Path) -> dict[s
         "objects": "net, optimizer, step",
         "left_out": list(filter(is_random_state, job.loaded.state["model"])),
     }
-
-
-def _load_optimizer(model: keras.Model, training: LoadedCheckpoint) -> None:
-    if not model.optimizer.built:
-        model.optimizer.build(model.trainable_variables)
-    variables = Variables("optimizer", lambda: list(Reach(model).now.own_optimizer))
-    saved = training.state["optimizer"]
-    found = variables.mismatches(saved, training.tensors)
-    cure = "export with the code that wrote it"
-    refuse_misfits(
-        training, found, "the optimizer of the model factory (nothing was written)", cure
-    )
-    variables.restore(saved, training.tensors)
 
 
 def _refuse_untracked(model: keras.Model, checkpoint: tf.train.Checkpoint) -> None:

@@ -79,10 +79,11 @@ class HasModel:
     source: ModelSource | None
 
     def load_model(self, at: At = "end", *, accept_changes: bool = False) -> keras.Model:
-        """Load the trial's model with its trained variables, built by the study's model factory.
+        """Load the trial's model with its trained variables and optimizer, built by the study's model factory.
 
         TensorFlow is imported into this process. The factory runs again, with the trial's
-        parameters and seeds; a model that is built by its first batch gets one from the data factory.
+        parameters and seeds; a model that is built by its first batch, and optimizers that an own
+        training step builds, get one from the data factory.
         Random generators of this process are restored afterwards.
 
         Args:
@@ -94,7 +95,9 @@ class HasModel:
                 the trial ran; every variable must still fit.
 
         Returns:
-            The model, compiled by the factory. Its optimizer's variables are new.
+            The model, compiled by the factory. ``fit`` trains on from it, with the optimizer's slots,
+            iterations and rate. A warning names an optimizer that now has other variables and
+            begins anew.
 
         Raises:
             CheckpointError: The trial has no such model; the message lists the existing ones.
