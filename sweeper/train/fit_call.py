@@ -222,7 +222,7 @@ def train_by_fit(
             callbacks=list(plan.callbacks) or None,
         )
     arguments, named = given.given()
-    with _in_place_of_keras(standing):
+    with _instead_of_keras(standing):
         standing.guard()
         try:
             returned = fit(*arguments, **named)
@@ -361,7 +361,7 @@ _CHANGING = threading.Lock()
 
 
 @contextmanager
-def _in_place_of_keras(standing: _Standing[Any]) -> Iterator[None]:
+def _instead_of_keras(standing: _Standing[Any]) -> Iterator[None]:
     """Context manager in which Keras's ``fit`` of the model is ``standing``."""
     keras_fit = _keras_fit()
 

@@ -62,6 +62,10 @@ class Distance(keras.Model):
         return keras.ops.mean(keras.ops.square(y_pred - x[1][:, :1]))
 
 
+class Subclassed(keras.Model):
+    """A model without inputs to count."""
+
+
 def parameters(function):
     found = inspect.signature(function).parameters.values()
     return [(each.name, each.default) for each in found if each.kind is each.POSITIONAL_OR_KEYWORD]
@@ -147,7 +151,7 @@ def test_a_tuple_is_inputs_and_targets_unless_the_model_has_as_many_inputs(tmp_p
     apart = history(0, X, Y)
     assert history(1, (X, Y)) == apart == history(2, data=(X, Y))
     assert history(3, sweeper.Data(train=(X, Y))) == apart == history(4, sweeper.Data((X, Y)))
-    subclassed = Distance()
+    subclassed = Subclassed()
     subclassed.compile("sgd")
     with pytest.raises(
         UsageError, match=r"x is a tuple of 2 arrays and y is not given, and .* data="
@@ -245,7 +249,7 @@ def patched(monkeypatch):
 def trained(build, directory, stop=None, **options):
     """The weights and the history of a training, or of its part up to step ``stop``."""
     model = build()
-    options = {"epochs": 3, "verbose": 0, **options}
+    options = {"epochs": 3, "verbose": 0, "notice": lambda _: None, **options}
     callbacks = [Stops(stop)]
     history = sweeper.fit(model, X, Y, callbacks=callbacks, checkpoints=directory, **options)
     return [v.numpy() for v in model.variables], history.history
