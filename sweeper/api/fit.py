@@ -172,12 +172,11 @@ def fit(  # noqa: PLR0917 - the signature of Model.fit
         raise FactoryError(msg)
     if step is not None and step.model is not model:
         step.bind(model)
-    given = FitArguments(
+    given, read = FitArguments(
         *(x, y, batch_size, epochs, verbose, callbacks, validation_split, validation_data, shuffle),
         *(class_weight, sample_weight, initial_epoch, steps_per_epoch, validation_steps),
         *(validation_batch_size, validation_freq),
-    ).with_data(data, model, step)
-    read = given.data()
+    ).read(data, model, step)
     if deterministic:
         tf.config.experimental.enable_op_determinism()
     seeds = TrialSeeds(seed, 0)

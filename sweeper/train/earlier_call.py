@@ -105,9 +105,10 @@ def begin(
     if loaded.epoch >= given.epochs or stopped:
         if earlier is not None and given.epochs <= earlier.epochs:
             _refuse_repetition(earlier, model, directory, given.epochs)
-        ended = "a callback stopped it" if stopped else f"epochs={given.epochs}"
+        many = f"{loaded.epoch} epoch{'s' * (loaded.epoch != 1)}"
+        ended = ", after which a callback stopped it" if stopped else ""
         notice(
-            f"the training in {directory} has finished {loaded.epoch} epochs ({ended}): nothing is trained, and its newest "
+            f"the training in {directory} has finished, with {many}{ended}: nothing is trained, and its newest "
             "checkpoint is restored"
         )
         return ()

@@ -22,6 +22,7 @@ from types import CellType
 from typing import Any, Generic, Protocol, TypeVar
 
 import keras
+import tensorflow as tf
 
 # Keras exports no name of the class that defines `fit`.
 from keras.src.backend.tensorflow.trainer import TensorFlowTrainer
@@ -30,7 +31,8 @@ from sweeper.errors import DataError, FactoryError, UsageError
 from sweeper.inspection.sorts import class_name
 from sweeper.train.data import Data
 from sweeper.train.loop.plan import Stopped, TrainingPlan
-from sweeper.train.sources.arrays import is_arrays, is_texts
+from sweeper.train.sources.arrays import is_texts
+from sweeper.train.sources.epochs import is_grain
 from sweeper.train.sources.opening import KINDS
 from sweeper.train.step import TrainingStep
 
@@ -60,7 +62,7 @@ class FitArguments:
     def of(cls, data: Data, **others: Any) -> FitArguments:
         """Return the arguments of a ``fit`` on ``data``, and ``others``."""
         x, y, weight = data.train, None, None
-        if isinstance(x, tuple | list) and not is_texts(x):
+        if isinstance(x, tuple | list) and not is_texts(x) and 1 <= len(x) <= 3:
             x, y, weight = (*x, None, None)[:3]
         return cls(
             x=x,
@@ -83,8 +85,10 @@ class FitArguments:
         first = [named.pop(name) for name in ("x", "y") if name in named]
         return tuple(first), named
 
-    def with_data(self, data: Any, model: keras.Model, step: TrainingStep | None) -> FitArguments:
-        """Return the arguments of `sweeper.fit` as those of ``fit``, without a `Data` or a tuple ``(x, y)`` as ``x``."""
+    def read(
+        self, data: Any, model: keras.Model, step: TrainingStep | None
+    ) -> tuple[FitArguments, Data]:
+        """Return the arguments of `sweeper.fit` as those of ``fit``, without a `Data` or a pair as ``x``, and the data."""
         x = self.x
         if data is not None:
             if x is not None:
@@ -98,12 +102,14 @@ class FitArguments:
             if extra:
                 msg = f"{', '.join(extra)}: given beside a Data; give it to Data(…), or give x and y in place of the Data"
                 raise UsageError(msg)
-            return FitArguments.of(x, **{name: getattr(self, name) for name in own})
+            return FitArguments.of(x, **{name: getattr(self, name) for name in own}), x
         several = isinstance(x, tuple | list) and 2 <= len(x) <= 3 and not is_texts(x)
         alone = self.y is None and self.sample_weight is None
         if several and alone and (data is not None or _is_pair(x, model, step)):
-            return replace(self, **dict(zip(("x", "y", "sample_weight"), x, strict=False)))
-        return replace(self, x=x)
+            given = replace(self, **dict(zip(("x", "y", "sample_weight"), x, strict=False)))
+        else:
+            given = replace(self, x=x)
+        return given, given.data()
 
     def data(self) -> Data:
         """Return the data, read as Keras reads them: a tuple ``x`` without ``y`` is several inputs."""
@@ -111,7 +117,7 @@ class FitArguments:
         if x is None:
             msg = f"x is not given, the training data: {KINDS}"
             raise DataError(msg)
-        if not is_arrays(x) and (y is not None or weight is not None):
+        if (y is not None or weight is not None) and _has_batches(x):
             extra = "y" if y is not None else "sample_weight"
             msg = (
                 f"{extra} is given, and x is a {class_name(type(x))}, whose batches have targets and "
@@ -169,6 +175,11 @@ def _is_pair(x: Any, model: keras.Model, step: TrainingStep | None) -> bool:
     raise UsageError(msg)
 
 
+def _has_batches(x: Any) -> bool:
+    kinds = (keras.utils.PyDataset, tf.data.Dataset)
+    return callable(x) or isinstance(x, kinds) or hasattr(x, "__next__") or is_grain(x)
+
+
 def _is_default(value: Any, default: Any) -> bool:
     return value is default or (type(value) in (bool, int, float, str) and value == default)
 
@@ -211,7 +222,7 @@ def train_by_fit(
             callbacks=list(plan.callbacks) or None,
         )
     arguments, named = given.given()
-    with _in_place_of_keras(standing):
+    with _instead_of_keras(standing):
         standing.guard()
         try:
             returned = fit(*arguments, **named)
@@ -350,7 +361,7 @@ _CHANGING = threading.Lock()
 
 
 @contextmanager
-def _in_place_of_keras(standing: _Standing[Any]) -> Iterator[None]:
+def _instead_of_keras(standing: _Standing[Any]) -> Iterator[None]:
     """Context manager in which Keras's ``fit`` of the model is ``standing``."""
     keras_fit = _keras_fit()
 

@@ -146,7 +146,13 @@ def copied(finished, directory):
 def test_a_finished_training_is_given_back_and_not_run_again(finished, tmp_path):
     model = one_layer()
     checkpoints = copied(finished, tmp_path)
-    again = sweeper.fit(model, digits(), epochs=1, checkpoints=checkpoints, seed=1)
+    said = []
+    again = sweeper.fit(
+        model, digits(), epochs=1, checkpoints=checkpoints, seed=1, notice=said.append
+    )
+    assert [line.partition(" has ")[2] for line in said] == [
+        "finished, with 1 epoch: nothing is trained, and its newest checkpoint is restored"
+    ]
     assert again.history == finished[1].history
     assert int(model.optimizer.iterations) == 4
 
