@@ -145,6 +145,9 @@ def _plan(connection: Connection, study: AnyRow, extension: Extension) -> Extens
         # Trials of another definition are not extended, and are ranked separately.
         going_on = [trial for trial in trials if trial.result in (None, "complete")]
         chosen = [t for t in going_on if not ran_under_another_definition(connection, study, t)]
+    # Trials with one result train on together, and have one result again.
+    numbers = {t.number if t.reuses is None else t.reuses for t in chosen}
+    chosen = [t for t in trials if t in chosen or t.number in numbers or t.reuses in numbers]
     shorter = {t: t.epochs or first for t in chosen if (t.epochs or first) < extension.epochs}
     plan = ExtensionPlan(
         reopened={t.number: had for t, had in shorter.items() if t.result is not None},

@@ -6,7 +6,9 @@ Records contain neither the study's definition nor its paths. Records of a study
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
@@ -40,6 +42,9 @@ class ModelSource(Protocol):
 
     def export(self, number: int, options: ExportOptions) -> ExportReport:
         """Write the model of trial ``number``."""
+
+    def ensemble(self, numbers: Sequence[int], path: str | PathLike[str] | None) -> keras.Model:
+        """Return the mean of the models of these trials."""
 
 
 class ExportReport(Protocol):
@@ -84,7 +89,7 @@ class HasModel:
             StudyFileError: The study's file was moved; the message says how to name it.
             UsageError: The record is not from a study's results.
         """
-        return self._source().load_model(self.number, at, accept_changes=accept_changes)
+        return self.model_source().load_model(self.number, at, accept_changes=accept_changes)
 
     def export(
         self,
@@ -118,9 +123,10 @@ class HasModel:
         """
         target = Path(path).absolute()
         options = ExportOptions(target, format, at, force, accept_changes, name, max_to_keep)
-        return self._source().export(self.number, options)
+        return self.model_source().export(self.number, options)
 
-    def _source(self) -> ModelSource:
+    def model_source(self) -> ModelSource:
+        """Return the source of its model; refuse a record that is not from a study."""
         if self.source is None:
             msg = (
                 f"this record of trial {self.number} was not read from a study, so its model "

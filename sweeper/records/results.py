@@ -35,6 +35,9 @@ from sweeper.spec.space import CategoricalChoice, Distribution
 from sweeper.support.installation import install_command
 
 if TYPE_CHECKING:
+    from os import PathLike
+
+    import keras
     import pandas as pd
 
 Params = Mapping[str, CategoricalChoice]
@@ -626,6 +629,27 @@ class TrialRecord(HasModel):
         }
 
 
+class TopTrials(tuple[TrialRecord, ...]):
+    """The best trials of a study, from `StudyResults.top`, the best first."""
+
+    __slots__ = ()
+
+    def ensemble(self, path: str | PathLike[str] | None = None) -> keras.Model:
+        """Return one model whose predictions are the mean of those of the trials' models.
+
+        Args:
+            path: Also write it there, as a ``.keras`` file; None to write none.
+
+        Raises:
+            UsageError: The models have different inputs or outputs, or are not built.
+            SweeperError: See `TrialRecord.load_model`.
+
+        Examples:
+            >>> model = study.results().top(2).ensemble()
+        """
+        return self[0].model_source().ensemble([trial.number for trial in self], path)
+
+
 @dataclass(frozen=True, repr=False)
 class StudyResults:
     """Result of `Study.run`: every trial of the study, in the order of their numbers.
@@ -710,6 +734,29 @@ class StudyResults:
         best = self.status.best
         trial = next(t for t in self.trials if t.number == best.number)
         return replace(trial, value=best.value, mean_of=best.configuration)
+
+    def top(self, count: int) -> TopTrials:
+        """Return the best trials of the leading configurations, one of each, the best first.
+
+        Args:
+            count: How many, at least 1.
+
+        Raises:
+            UsageError: There are several objectives, or fewer complete configurations.
+
+        Examples:
+            >>> [trial.number for trial in study.results().top(1)] == [study.results().best.number]
+            True
+        """
+        complete = [each for each in self.configurations if each.state == "complete"]
+        if self.status.objectives or not 1 <= count <= len(complete):
+            several = "it has several objectives, so none leads" if self.status.objectives else ""
+            found = several or f"it has {counted(len(complete), 'complete configuration')}"
+            msg = f"top({count!r}) of study {self.status.study!r}: {found}"
+            raise UsageError(msg)
+        return TopTrials(
+            self[each.best_trial] for each in complete[:count] if each.best_trial is not None
+        )
 
     @property
     def configurations(self) -> tuple[ConfigurationRecord, ...]:
