@@ -249,17 +249,14 @@ class StudyDefinition:
             from 0, and repeat r of every configuration has the same seed. The sampler and the
             pruner see the mean of a configuration's repeats. Only with one objective, and not
             together with ``budget``.
-        duplicates: Treatment of a trial whose parameters, at least one, are those of an earlier trial (with
-            repeats: of an earlier configuration). ``"reuse"``: it is not trained, takes the result, the
-            seed and the digest of the earlier trial, and counts once in every comparison; if that one
-            fails, it is trained. ``"train"``: it is trained with a seed of its own, with repeats with
-            the seeds after those of the earlier ones. ``"redraw"``: the sampler is asked again, at most 10
-            times; then it is reused. With a ``budget`` every trial is trained.
+        duplicates: Treatment of a trial with the parameters of an earlier one. ``"reuse"``: it takes that
+            result and counts once; if that one fails, it is trained. ``"train"``: it is trained with
+            another seed, with repeats with the seeds after those of the earlier ones. ``"redraw"``: the
+            sampler is asked again, at most 10 times; then it is reused. Without parameters, or with a
+            ``budget``, every trial is trained.
         patience: The study ends with fewer than ``trials`` once this many trials in a row (with repeats:
-            configurations), counted by number, have not improved on the best one before; None, the
-            default, never. On any number of workers it ends with the same trial: trial n begins after
-            a look at the trials up to n - (2 * concurrency - 1). Only with one objective, and not
-            together with ``budget``.
+            configurations) have not improved on the best one before; None, the default, never. With any
+            number of workers it ends with the same trial. Only with one objective and without ``budget``.
         nonfinite: ``"continue"``: a trial with a loss or objective of NaN or infinity after an
             epoch continues, as in ``model.fit``, with one notice; it fails only if its final value
             is NaN or infinite. ``"fail"``: it fails at the end of that epoch.

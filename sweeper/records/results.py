@@ -736,10 +736,7 @@ class StudyResults:
         return replace(trial, value=best.value, mean_of=best.configuration)
 
     def top(self, count: int) -> TopTrials:
-        """Return the best trials of the leading configurations, one of each, the best first.
-
-        Args:
-            count: How many, at least 1.
+        """Return the best trials of ``count`` leading configurations, one of each, the best first.
 
         Raises:
             UsageError: There are several objectives, or fewer complete configurations.
@@ -750,9 +747,8 @@ class StudyResults:
         """
         complete = [each for each in self.configurations if each.state == "complete"]
         if self.status.objectives or not 1 <= count <= len(complete):
-            several = "it has several objectives, so none leads" if self.status.objectives else ""
-            found = several or f"it has {counted(len(complete), 'complete configuration')}"
-            msg = f"top({count!r}) of study {self.status.study!r}: {found}"
+            found = counted(len(complete), "complete configuration")
+            msg = f"top({count!r}): study {self.status.study!r} has {found} of one objective"
             raise UsageError(msg)
         return TopTrials(
             self[each.best_trial] for each in complete[:count] if each.best_trial is not None
@@ -958,19 +954,13 @@ def twins_text(status: StudyStatus) -> str | None:
         return None
     others = {n for group in status.codes if not group.current for n in group.trials}
     same = identity_of(best.params)
-    twins = [
-        trial
-        for trial in status.trials
-        if trial.state == "complete"
-        and trial.number not in others
-        and identity_of(trial.params) == same
-    ]
+    complete = [t for t in status.trials if t.state == "complete" and t.number not in others]
+    twins = [trial for trial in complete if identity_of(trial.params) == same]
     if len(twins) < 2 or not best.params:
         return None
     trained = [t.value for t in twins if t.reuses is None and t.value is not None]
-    if len(trained) == 1:
-        how = "trained once"
-    else:
+    how = "trained once"
+    if len(trained) > 1:
         how = f"mean {value_shown(fmean(trained))} of {len(trained)} trainings"
     return (
         f"trial {best.number} and {counted(len(twins) - 1, 'other')} have these parameters: {how}"
