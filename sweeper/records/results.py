@@ -940,7 +940,8 @@ def leader_text(status: StudyStatus) -> str:
     text = leader_sentence(status.configurations)
     if text is None:
         value = f"{status.objective} {value_shown(status.best.value)}"
-        text = f"best: trial {status.best.number} with {value} ({status.direction})"
+        mean = "" if status.best.configuration is None else "mean "
+        text = f"best: {status.best.named} with {mean}{value} ({status.direction})"
         twins = twins_text(status)
         text = text if twins is None else f"{text}; {twins}"
     confirmed = leader_sentence(status.confirmed)
