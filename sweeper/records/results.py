@@ -228,9 +228,10 @@ class TrialStatus:
         )
 
     def to_json(self) -> dict[str, Any]:
-        reuses = {} if self.reuses is None else {"reuses": self.reuses}
-        fields = json_fields(self, "number", "state", "params", "value", "epoch", "epochs")
-        return {**fields, **reuses}
+        return {
+            **json_fields(self, "number", "state", "params", "value", "epoch", "epochs"),
+            **({} if self.reuses is None else {"reuses": self.reuses}),
+        }
 
 
 @dataclass(frozen=True, slots=True)
