@@ -82,7 +82,7 @@ class WarmProcess:
 def fresh_against_warm(directory: Path, epochs: int, rounds: int) -> list[Ratio]:
     from sweeper.run.launch.launchers import WarmServer
     from sweeper.run.launch.sources import target_source
-    from sweeper.run.protocol.messages import Answered, Suggest
+    from sweeper.run.protocol.messages import Answered, Propose, Suggest
 
     directory.mkdir()
     numbers = iter(range(10_000))
@@ -100,6 +100,8 @@ def fresh_against_warm(directory: Path, epochs: int, rounds: int) -> list[Ratio]
                 break
             if isinstance(message, Suggest):
                 process.channel.send(Answered(0.001))
+            if isinstance(message, Propose):
+                process.channel.send(Answered(True))
         status = process.wait(10)
         assert status is not None
         assert status.code == 0

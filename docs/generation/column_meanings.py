@@ -37,6 +37,10 @@ MEANINGS: dict[str, dict[str, str]] = {
         "anew_after": "the last attempt of which nothing is gone on with",
         "epochs": "how many it trains for, where it was extended; null for the definition's number",
         "paused": "`waits` at a rung of the budget, `promoted` there and not yet resumed; otherwise null",
+        "configuration": "digest of definition, code, epochs, repeat and parameters, once its factories have asked for all",
+        "reuses": "the number of the trial with the same parameters whose result it takes; otherwise null",
+        "redraws": "how often its parameters were drawn again",
+        "proposals": "how many earlier configurations had its parameters, whose seeds precede its own",
     },
     "sweeper_rungs": {
         "bracket": "of its trials, from 0",

@@ -187,7 +187,7 @@ class Evaluator:
         work = [
             functools.partial(
                 self._evaluate,
-                number,
+                trials[number],
                 Answers(trials[number].params, trials[number].distributions, "evaluation"),
                 settings,
                 launcher,
@@ -271,15 +271,16 @@ class Evaluator:
             self._tell(Notice(f"the held-out data differ between trials: {groups}"))
 
     def _evaluate(
-        self, number: int, answers: Answers, settings: StudySettings, launcher: Launcher
+        self, trial: TrialRecord, answers: Answers, settings: StudySettings, launcher: Launcher
     ) -> None:
         """Evaluate one trial's checkpoints in a separate process."""
+        number, proposals = trial.number, trial.proposals
         began, candidates = time.monotonic(), self._chosen[number]
         with scratch_paths(settings.name, number, "evaluate") as paths:
             end = carry_out(
                 launcher,
                 replace(
-                    assignment_of(settings, paths, number, 1),
+                    assignment_of(settings, paths, number, 1, proposals=proposals),
                     order=Evaluation(candidates, self._request.data),
                 ),
                 lambda question: answers(question.name, question.distribution),

@@ -12,6 +12,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -222,6 +223,13 @@ class StudyModels:
             last, loaded = found.training[-1], found.loaded
             training = loaded if loaded.path == last.path else load_checkpoint(last.path)
             return builder.build(loaded, training)
+
+    def ensemble(self, numbers: Sequence[int], path: str | PathLike[str] | None) -> keras.Model:
+        """See `TopTrials.ensemble`."""
+        loaded = {n: self.load_model(n, "end", accept_changes=False) for n in numbers}
+        from sweeper.models.ensembles import mean_of_models
+
+        return mean_of_models(loaded, path)
 
     def export(self, number: int, options: ExportOptions) -> Exported:
         """See `HasModel.export`."""

@@ -16,7 +16,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from sweeper.db import optuna_rows
-from sweeper.db.repeats import next_repeat, repeating_of, shown_repeat
+from sweeper.db.repeats import next_repeat, patience_end, repeating_of, shown_repeat
 from sweeper.db.rungs import (
     PROMOTED,
     at_most,
@@ -26,7 +26,17 @@ from sweeper.db.rungs import (
     settle,
 )
 from sweeper.db.studies import changes_of, is_open, lock_study, number_of_changes, row_of
-from sweeper.db.tables import AnyRow, Attempt, Length, Trial, UtcNow, change, count, record_of
+from sweeper.db.tables import (
+    AnyRow,
+    Attempt,
+    Length,
+    Study,
+    Trial,
+    UtcNow,
+    change,
+    count,
+    record_of,
+)
 from sweeper.errors import DefinitionChangedError, StorageError
 from sweeper.spec.retries import Fault
 from sweeper.spec.space import CategoricalChoice
@@ -217,6 +227,10 @@ def _new_trial(
         found = next_repeat(connection, study)
     if isinstance(found, str):
         return Waiting(found)
+    if found is not None and (target := patience_end(connection, study, found)) is not None:
+        change(connection, Study, study.id, target=target)
+        left = count(connection, Trial.study_id == study.id, Trial.result.is_(None))
+        return Waiting(f"{left} trials of the last ones are still running") if left else None
     return None if found is None else _begin(connection, study, found, trial_seed)
 
 

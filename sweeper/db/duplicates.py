@@ -29,13 +29,9 @@ from sweeper.train.randomness.seeds import TrialSeeds
 class Proposal:
     """Decision on a trial whose parameters are known.
 
-    Attributes:
-        decision: "train"; "reuse" the result of the trial ``of``; "again": run the factories again, with
-            other draws or seeds; "wait" for a lower trial to ask for its parameters; "leave": end the
-            attempt, because no worker runs that lower trial, which is claimed first.
-        of: Number of the trial with the same parameters; None without one.
-        redraws: How often the sampler has drawn this trial's parameters again.
-        proposals: Number of earlier proposals of the same parameters, whose seeds precede its own.
+    "reuse" takes the result of the trial ``of``. "again" runs the factories again, after ``redraws``
+    draws or with the seeds after those of ``proposals`` earlier ones. "wait" is for a lower trial to ask
+    for its parameters; "leave" ends the attempt, so that the slot claims that lower trial.
     """
 
     decision: Literal["train", "reuse", "again", "wait", "leave"]
@@ -53,24 +49,24 @@ def propose(connection: Connection, trial: AnyRow) -> Proposal:
     repeating = repeating_of(study)
     repeat = repeating.repeat_of(row.number)
     epochs = row.epochs or study.definition.get("epochs")
-    texts = (study.fingerprint or "", f"{repeat} of {epochs}", identity_of(params))
-    own = digest_of(*texts)
-    if own != row.configuration:
-        change(connection, Trial, row.id, configuration=own)
+    own = digest_of(study.fingerprint or "", f"{repeat} of {epochs}", identity_of(params))
     policy = study.definition.get("duplicates", "reuse")
+    if policy != "redraw":  # whose parameters are known once they will not be drawn again
+        change(connection, Trial, row.id, configuration=own)
     trained_anyway = policy == "train" and repeating.repeats == 1
     # Rungs compare single trainings, and a trial without parameters was not proposed.
     if trained_anyway or not params or study.definition.get("budget") or repeating.confirmed:
         return Proposal("train")
-    lower = [r for r in _lower(connection, study, row) if repeating.repeat_of(r.number) == repeat]
+    below = (Trial.study_id == study.id, Trial.number < row.number)
+    unknown = sa.select(Trial).where(*below, Trial.result.is_(None), Trial.configuration.is_(None))
+    rows = connection.execute(unknown).all()
+    lower = [each for each in rows if repeating.repeat_of(each.number) == repeat]
     # What a lower trial has asked for so far may be drawn again.
     blocking = lower if policy == "redraw" else [*_unknown(connection, lower, params)]
     if blocking:
         live = {each.trial_id for each in connection.execute(open_attempts()) if not is_lost(each)}
         return Proposal("wait" if all(r.id in live for r in blocking) else "leave")
-    same = sa.select(Trial).where(
-        Trial.study_id == study.id, Trial.configuration == own, Trial.number < row.number
-    )
+    same = sa.select(Trial).where(*below, Trial.configuration == own)
     before = connection.execute(same.order_by(Trial.number)).all()
     if policy == "train":
         return _next_seeds(connection, study, row, len(before))
@@ -78,21 +74,11 @@ def propose(connection: Connection, trial: AnyRow) -> Proposal:
         again = _redraw(connection, study, row, duplicate=bool(before))
         if again is not None:
             return again
+        change(connection, Trial, row.id, configuration=own)
     original = next((r for r in before if r.result != "failed" and r.reuses is None), None)
     if original is None:
         return Proposal("train", redraws=row.redraws)
     return Proposal("reuse", original.number, row.redraws)
-
-
-def _lower(connection: Connection, study: AnyRow, row: AnyRow) -> Sequence[AnyRow]:
-    """Return the unfinished trials below ``row`` whose parameters are not all known."""
-    query = sa.select(Trial).where(
-        Trial.study_id == study.id,
-        Trial.number < row.number,
-        Trial.result.is_(None),
-        Trial.configuration.is_(None),
-    )
-    return connection.execute(query).all()
 
 
 def _unknown(connection: Connection, lower: Sequence[AnyRow], params: Any) -> Iterator[AnyRow]:
@@ -127,14 +113,12 @@ def _redraw(
         if leader.configuration is None and leader.result is None:
             return Proposal("wait")
         redraws = leader.redraws
-    fixed = study.definition.get("sampler") == "grid"
-    given = study.definition.get("enqueue", ())
-    index = repeating.index_of(row.number)
+    given = study.definition.get("enqueue", ())[repeating.index_of(row.number) :][:1]
     names = optuna_rows.parameters(connection, (row.optuna_trial_id,))[row.optuna_trial_id].params
-    fixed = fixed or (index < len(given) and {*names} <= {*given[index]})
+    fixed = study.definition.get("sampler") == "grid" or {*names} <= {*next(iter(given), ())}
     if fixed or redraws == row.redraws or redraws > MOST_REDRAWS:
         return None
-    change(connection, Trial, row.id, redraws=redraws, configuration=None)
+    change(connection, Trial, row.id, redraws=redraws)
     optuna_rows.forget_parameters(connection, row.optuna_trial_id)
     return Proposal("again", redraws=redraws)
 

@@ -152,6 +152,9 @@ def _plan(connection: Connection, study: AnyRow, extension: Extension) -> Extens
         # Trials of another definition are not extended, and are ranked separately.
         going_on = [trial for trial in trials if trial.result in (None, "complete")]
         selected = [t for t in going_on if not ran_under_another_definition(connection, study, t)]
+    # Trials with one result continue together, and have one result again.
+    numbers = {t.number if t.reuses is None else t.reuses for t in selected}
+    selected = [t for t in trials if t in selected or t.number in numbers or t.reuses in numbers]
     shorter = {t: t.epochs or first for t in selected if (t.epochs or first) < extension.epochs}
     plan = ExtensionPlan(
         reopened={t.number: had for t, had in shorter.items() if t.result is not None},

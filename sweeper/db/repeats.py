@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from statistics import fmean
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
@@ -98,6 +99,27 @@ def _next_of_race(
         return "the next round waits for the running trials of this one"
     change(connection, Study, study.id, target=len(results) + len(missing))
     return missing[0]
+
+
+def patience_end(connection: Connection, study: AnyRow, number: int) -> int | None:
+    """Return the total with which the study ends, if its patience is at its end before trial ``number``.
+
+    Only trials within the window count, which have all ended, so the end is the same on any number of workers.
+    """
+    patience, repeating = study.definition.get("patience"), repeating_of(study)
+    if patience is None or repeating.confirmed or repeating.repeat_of(number):
+        return None
+    index = repeating.index_of(number)
+    seen = repeating.number(max(0, index - (study.window or 1) + 1), 0)
+    ended = {n: row.optuna_trial_id for n, row in _results(connection, study).items() if n < seen}
+    values = optuna_rows.values(connection, [*ended.values()])
+    sign = -1.0 if study.direction == "maximize" else 1.0
+    found: dict[int, list[float]] = {}
+    for n in sorted(ended):
+        found.setdefault(repeating.index_of(n), []).extend(values[ended[n]][:1])
+    means = {n: sign * fmean(own) for n, own in found.items() if len(own) == repeating.repeats}
+    best = min(means, key=lambda n: (means[n], n), default=0)
+    return repeating.number(index, 0) if len(found) - 1 - best >= patience else None
 
 
 def shown_repeat(study: AnyRow, number: int) -> dict[str, int]:

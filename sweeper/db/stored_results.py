@@ -189,7 +189,11 @@ def read_environments(connection: Connection, name: str) -> tuple[Environment, .
     for row in connection.execute(
         sa.select(Attempt.fingerprint, Attempt.host, sa.func.count().label("attempts"))
         .join(Trial, Trial.id == Attempt.trial_id)
-        .where(Trial.study_id == study.id)
+        .where(
+            Trial.study_id == study.id,
+            # An attempt that ended as reused has reported none.
+            sa.or_(Attempt.outcome.is_(None), Attempt.outcome != "reused"),
+        )
         .group_by(Attempt.fingerprint, Attempt.host)
         .order_by(sa.func.min(Attempt.id))
     ):
@@ -473,7 +477,9 @@ def seconds_left(
     paces = [
         spent[each.number] / each.epoch
         for each in recent
-        if each.epoch >= (_FIRST_EPOCHS if each.number in running else 1) and each.number in spent
+        if each.epoch >= (_FIRST_EPOCHS if each.number in running else 1)
+        and each.number in spent
+        and each.reuses is None
     ]
     if not paces:
         return None

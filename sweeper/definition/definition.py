@@ -37,6 +37,7 @@ from sweeper.spec.searching import (
     checked_enqueue,
     checked_grid,
     checked_objectives,
+    checked_patience,
     checked_repeats,
     checked_sampler,
     describe_pruner,
@@ -63,7 +64,7 @@ POLICY: Final = (
 
 SEARCH: Final = (
     *("sampler", "grid", "enqueue", "pruner", "concurrency", "confirm"),
-    "duplicates",
+    *("duplicates", "patience"),
 )
 """Settings that affect which trials there are, but not their results; they may change at any time."""
 
@@ -96,6 +97,7 @@ class StudySettings:
         confirm: Of a study that confirms another one: its ``configurations``, ``trials``,
             ``repeats`` and ``at_most`` (`sweeper.spec.repeating`); None for other studies.
         duplicates: Treatment of a trial with the parameters of an earlier one.
+        patience: Number of configurations without improvement after which the study ends; None for no such end.
     """
 
     name: str
@@ -127,6 +129,7 @@ class StudySettings:
     repeats: int = 1
     confirm: Mapping[str, Any] | None = None
     duplicates: Duplicates = "reuse"
+    patience: int | None = None
 
     @property
     def objectives(self) -> tuple[Objective, ...]:
@@ -250,12 +253,14 @@ class StudyDefinition:
             from 0, and repeat r of every configuration has the same seed. The sampler and the
             pruner see the mean of a configuration's repeats. Only with one objective, and not
             together with ``budget``.
-        duplicates: Treatment of a trial whose parameters, at least one, are those of an earlier trial (with
-            repeats: of an earlier configuration). ``"reuse"``: it is not trained, takes the result, the
-            seed and the digest of the earlier trial, and counts once in every comparison; if that one
-            fails, it is trained. ``"train"``: it is trained with a seed of its own, with repeats with
-            the seeds after those of the earlier ones. ``"redraw"``: the sampler is asked again, at most 10
-            times; then it is reused. With a ``budget`` every trial is trained.
+        duplicates: Treatment of a trial with the parameters of an earlier one. ``"reuse"``: it takes that
+            result and counts once; if that one fails, it is trained. ``"train"``: it is trained with
+            another seed, with repeats with the seeds after those of the earlier ones. ``"redraw"``: the
+            sampler is asked again, at most 10 times; then it is reused. Without parameters, or with a
+            ``budget``, every trial is trained.
+        patience: The study ends with fewer than ``trials`` once this many trials in a row (with repeats:
+            configurations) have not improved on the best one before; None, the default, never. With any
+            number of workers it ends with the same trial. Only with one objective and without ``budget``.
         nonfinite: ``"continue"``: a trial with a loss or objective of NaN or infinity after an
             epoch continues, as in ``model.fit``, with one notice; it fails only if its final value
             is NaN or infinite. ``"fail"``: it fails at the end of that epoch.
@@ -307,6 +312,7 @@ class StudyDefinition:
         nonfinite: NonFinite = "continue",
         repeats: int = 1,
         duplicates: Duplicates = "reuse",
+        patience: int | None = None,
     ) -> None:
         self.name = check_name(name)
         if "~" in name:
@@ -360,6 +366,7 @@ class StudyDefinition:
         self.audit: AuditPolicy = checked_choice(audit, "audit", get_args(AuditPolicy))
         self.failing_alike = checked_whole(failing_alike or 0, "failing_alike", least=0) or None
         self.warm_start = checked_warm_start(warm_start)
+        self.patience = checked_patience(patience, self.objectives, budget)
         self.tensorboard = bool(tensorboard)
         self.duplicates: Duplicates = checked_choice(
             duplicates,

@@ -157,8 +157,6 @@ _PURE = frozenset(
 )
 """Functions of Python's whose calls in a range do nothing but compute it."""
 
-_EFFECTS = ast.NamedExpr | ast.Await | ast.Yield | ast.YieldFrom
-
 
 class _WithoutSettings(ast.NodeTransformer):
     """Removal of the arguments of `Study`, and of the ranges and choices that a factory suggests."""
@@ -179,7 +177,7 @@ class _WithoutSettings(ast.NodeTransformer):
 def _may_have_effects(node: ast.AST) -> bool:
     if isinstance(node, ast.Call):
         return not (isinstance(node.func, ast.Name) and node.func.id in _PURE)
-    return isinstance(node, _EFFECTS)
+    return isinstance(node, ast.NamedExpr | ast.Await | ast.Yield | ast.YieldFrom)
 
 
 def bound_name(node: ast.AST) -> str | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
@@ -47,6 +48,9 @@ class ModelSource(Protocol):
 
     def verify(self, which: Verified, *, interrupt: bool, seed: int | None) -> VerifiedStudy:
         """Replay finished trials; see `sweeper.Study.verify` for the options."""
+
+    def ensemble(self, numbers: Sequence[int], path: str | PathLike[str] | None) -> keras.Model:
+        """Return the mean of the models of these trials."""
 
 
 class VerifiedStudy(Protocol):
@@ -106,7 +110,7 @@ class HasModel:
             StudyFileError: The study's file was moved; the message says how to name it.
             UsageError: The record is not from a study's results.
         """
-        return self._source().load_model(self.number, at, accept_changes=accept_changes)
+        return self.model_source().load_model(self.number, at, accept_changes=accept_changes)
 
     def export(
         self,
@@ -140,7 +144,7 @@ class HasModel:
         """
         target = Path(path).absolute()
         options = ExportOptions(target, format, at, force, accept_changes, name, max_to_keep)
-        return self._source().export(self.number, options)
+        return self.model_source().export(self.number, options)
 
     def verify(self, *, interrupt: bool = False, seed: int | None = None) -> Any:
         """Replay the finished trial in processes of its own, compare every bit, and store the verdict.
@@ -158,10 +162,13 @@ class HasModel:
             StudyFileError: The study's code is in no file that this process knows; the message says what to do.
             SweeperError: The trial is not finished, or its replay could not be run.
         """
-        [verification] = self._source().verify(self.number, interrupt=interrupt, seed=seed).trials
+        [verification] = (
+            self.model_source().verify(self.number, interrupt=interrupt, seed=seed).trials
+        )
         return verification
 
-    def _source(self) -> ModelSource:
+    def model_source(self) -> ModelSource:
+        """Return the source of its model; refuse a record that is not from a study."""
         if self.source is None:
             msg = (
                 f"this record of trial {self.number} was not read from a study, so its model "

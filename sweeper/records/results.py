@@ -41,6 +41,9 @@ from sweeper.spec.space import CategoricalChoice, Distribution
 from sweeper.support.installation import install_command
 
 if TYPE_CHECKING:
+    from os import PathLike
+
+    import keras
     import pandas as pd
 
 Params = Mapping[str, CategoricalChoice]
@@ -232,9 +235,10 @@ class TrialStatus:
         )
 
     def to_json(self) -> dict[str, Any]:
-        reuses = {} if self.reuses is None else {"reuses": self.reuses}
-        fields = json_fields(self, "number", "state", "params", "value", "epoch", "epochs")
-        return {**fields, **reuses}
+        return {
+            **json_fields(self, "number", "state", "params", "value", "epoch", "epochs"),
+            **({} if self.reuses is None else {"reuses": self.reuses}),
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -633,6 +637,27 @@ class TrialRecord(HasModel):
         }
 
 
+class TopTrials(tuple[TrialRecord, ...]):
+    """The best trials of a study, from `StudyResults.top`, the best first."""
+
+    __slots__ = ()
+
+    def ensemble(self, path: str | PathLike[str] | None = None) -> keras.Model:
+        """Return one model whose predictions are the mean of those of the trials' models.
+
+        Args:
+            path: Also write it there, as a ``.keras`` file; None to write none.
+
+        Raises:
+            UsageError: The models have different inputs or outputs, or are not built.
+            SweeperError: See `TrialRecord.load_model`.
+
+        Examples:
+            >>> model = study.results().top(2).ensemble()
+        """
+        return self[0].model_source().ensemble([trial.number for trial in self], path)
+
+
 @dataclass(frozen=True, repr=False)
 class StudyResults:
     """Result of `Study.run`: every trial of the study, in the order of their numbers.
@@ -716,6 +741,25 @@ class StudyResults:
         best = self.status.best
         trial = next(t for t in self.trials if t.number == best.number)
         return replace(trial, value=best.value, mean_of=best.configuration)
+
+    def top(self, count: int) -> TopTrials:
+        """Return the best trials of ``count`` leading configurations, one of each, the best first.
+
+        Raises:
+            UsageError: There are several objectives, or fewer complete configurations.
+
+        Examples:
+            >>> [trial.number for trial in study.results().top(1)] == [study.results().best.number]
+            True
+        """
+        complete = [each for each in self.configurations if each.state == "complete"]
+        if self.status.objectives or not 1 <= count <= len(complete):
+            found = counted(len(complete), "complete configuration")
+            msg = f"top({count!r}): study {self.status.study!r} has {found} of one objective"
+            raise UsageError(msg)
+        return TopTrials(
+            self[each.best_trial] for each in complete[:count] if each.best_trial is not None
+        )
 
     @property
     def configurations(self) -> tuple[ConfigurationRecord, ...]:
@@ -903,7 +947,8 @@ def leader_text(status: StudyStatus) -> str:
     text = leader_sentence(status.configurations)
     if text is None:
         value = f"{status.objective} {value_shown(status.best.value)}"
-        text = f"best: trial {status.best.number} with {value} ({status.direction})"
+        mean = "" if status.best.configuration is None else "mean "
+        text = f"best: {status.best.named} with {mean}{value} ({status.direction})"
         twins = twins_text(status)
         text = text if twins is None else f"{text}; {twins}"
     confirmed = leader_sentence(status.confirmed)
@@ -917,19 +962,13 @@ def twins_text(status: StudyStatus) -> str | None:
         return None
     others = {n for group in status.codes if not group.current for n in group.trials}
     same = identity_of(best.params)
-    twins = [
-        trial
-        for trial in status.trials
-        if trial.state == "complete"
-        and trial.number not in others
-        and identity_of(trial.params) == same
-    ]
+    complete = [t for t in status.trials if t.state == "complete" and t.number not in others]
+    twins = [trial for trial in complete if identity_of(trial.params) == same]
     if len(twins) < 2 or not best.params:
         return None
     trained = [t.value for t in twins if t.reuses is None and t.value is not None]
-    if len(trained) == 1:
-        how = "trained once"
-    else:
+    how = "trained once"
+    if len(trained) > 1:
         how = f"mean {value_shown(fmean(trained))} of {len(trained)} trainings"
     return (
         f"trial {best.number} and {counted(len(twins) - 1, 'other')} have these parameters: {how}"

@@ -87,6 +87,9 @@ def serve_slots(
     # An audit on another machine may have stopped this worker.
     refuse_inexact(repository, settings.name, accept=False)
     status = repository.status(settings.name)
+    if settings.patience is not None and status.is_over and status.target < settings.trials:
+        said = f"ended with {status.target} of {settings.trials} trials"
+        listener(Notice(f"{said}: none of the last {settings.patience} was better"))
     if context.stopping.is_set() and not status.is_over:
         raise Interrupted(say_unfinished(status))
     return status

@@ -205,7 +205,8 @@ def search_window(settings: StudySettings) -> int | None:
     if not settings.sampler.startswith("custom:"):
         check_sampler(settings.sampler, len(settings.objectives))
     # A custom sampler is assumed to use results.
-    if settings.sampler in _BLIND and not looks_at_trials(settings.pruner):
+    blind = settings.sampler in _BLIND and not looks_at_trials(settings.pruner)
+    if blind and settings.patience is None:
         return None
     # With a pruner, the repeats of a configuration run one after another.
     repeats = settings.repeats if settings.pruner is None else 1

@@ -258,6 +258,17 @@ def checked_repeats(
     return int(repeats)
 
 
+def checked_patience(patience: Any, objectives: Sequence[Objective], budget: object) -> int | None:
+    """Return the number of configurations without improvement after which a study ends; None for none."""
+    if patience is None:
+        return None
+    check_one_objective(objectives, f"patience={patience!r}", "improvement is of one value")
+    if budget is not None:
+        msg = f"patience={patience!r} with a budget: its rounds need all of their trials; leave one out"
+        raise DefinitionError(msg)
+    return int(checked_whole(patience, "patience", least=1))
+
+
 def check_whole_configurations(trials: int, repeats: int) -> None:
     """Check that a total of trials is a multiple of the repeats; the error names the nearest ones."""
     if trials % repeats == 0:

@@ -223,8 +223,9 @@ _CORRECTED = (
 
 def comparison_lines(status: StudyStatus, command: str) -> list[RenderableType]:
     """Return the tables of configurations, or the advice to confirm single trainings."""
-    hint = confirmation_hint(status, command)
-    return [*configurations_lines(status), *([] if hint is None else [hint])]
+    twins = twins_text(status)
+    lines = [None if twins is None else Text(twins), confirmation_hint(status, command)]
+    return [*configurations_lines(status), *(line for line in lines if line is not None)]
 
 
 def confirmation_hint(status: StudyStatus, command: str) -> Text | None:

@@ -258,6 +258,7 @@ ENDS = [
     *(ended(4, outcome="crashed"), ended(5, outcome="interrupted")),
 ]
 OTHERS = counted(16, complete=6, pruned=1, failed=1, running=5)
+LED = counted(configurations=LEADING, complete=1)
 RUNS = {
     "run": [*PREPARED, *TRAINED],
     "long": [OPENED, *running(4, epochs=95)]
@@ -307,7 +308,7 @@ RUNS = {
     "best_elsewhere": [opened(), *running(1), ended(1, 0.5), counted(best=BestTrial(5, 0.85, {}))],
     "best_here": [opened(best=BestTrial(0, 0.8, {})), *running(2), ended(2, 0.9)],
     "repeated": [opened(repeats=2), *running(0), ended(0, 0.99)],
-    "led": [opened(repeats=2), *running(0), ended(0, 0.99), counted(configurations=LEADING)],
+    "led": [opened(repeats=2), *running(0), ended(0, 0.99), LED],
     "ends": ENDS,
     "ends_later": [*ENDS, *running(4, attempt=2), ended(4, 0.5)],
     "resumed": [opened(counts={"interrupted": 2}), *running(0, attempt=2)],

@@ -182,3 +182,78 @@ def test_the_best_epoch_of_the_first_length_is_what_the_search_sees(repository):
     run(repository, [3.0, 1.0, 2.0, 0.5, 0.5])
     values = [o.value for o in repository.finished_before("digits", 6)]
     assert values == [2.0, 1.0], "the first as it was stored, the second of its first three epochs"
+
+
+def propose(repository, rate, claimed=None):
+    """Ask for the parameter of a trial, the next one if none is given, and for a decision."""
+    claimed = claimed or take(repository)
+    repository.record_parameter(claimed.token, "rate", FloatRange(0.1, 1.0), rate)
+    decided = repository.propose(claimed.token)
+    return claimed, decided.decision, decided.of
+
+
+def end(repository, claimed, loss, **more):
+    repository.record_epochs(claimed.token, [EpochRecord(0, {"loss": loss})], {0: loss})
+    repository.finish(claimed.token, Ending("complete", value=loss, digest=f"d{loss}", **more))
+
+
+def test_a_reused_trial_trains_on_with_the_one_whose_result_it_has(study):
+    first, decision, _ = propose(study, 0.5)
+    assert decision == "train"
+    end(study, first, 3.0)
+    second, *decided = propose(study, 0.5)
+    assert decided == ["reuse", 0]
+    study.finish(second.token, Ending("reused", reuses=0))
+    result = ("complete", 3.0, "d3.0", 0)
+    trial = study.trial("digits", 1)
+    assert (trial.state, trial.value, trial.digest, trial.reuses) == result
+    assert trial.epochs == study.trial("digits", 0).epochs
+    shown = optuna_trials(study.database)[1]
+    assert (shown.value, shown.user_attrs["result of trial"]) == (3.0, 0)
+
+    plan = study.extend("digits", Extension(5, trials=(1,)))
+    assert dict(plan.reopened) == {0: 3, 1: 3}
+    assert [study.trial("digits", n).state for n in (0, 1)] == ["interrupted", "waiting"]
+    end(study, take(study), 1.0)
+    assert [study.trial("digits", n).value for n in (0, 1)] == [1.0, 1.0]
+
+
+def test_a_proposal_waits_for_lower_trials_and_is_trained_if_its_original_fails(study):
+    lower, upper = take(study), take(study)
+    assert propose(study, 0.5, upper)[1] == "wait"
+    study.record_parameter(lower.token, "rate", FloatRange(0.1, 1.0), 0.5)
+    assert propose(study, 0.5, upper)[1] == "wait", "it may ask for more"
+    assert study.propose(lower.token).decision == "train"
+    assert propose(study, 0.5, upper)[1:] == ("reuse", 0)
+    study.finish(upper.token, Ending("reused", reuses=0))
+    third, *decided = propose(study, 0.5)
+    assert decided == ["reuse", 0]
+    study.finish(third.token, Ending("reused", reuses=0))
+    _, *decided = propose(study, 0.7)
+    assert decided == ["train", None]
+    study.finish(lower.token, Ending("failed", final=True))
+    assert [study.trial("digits", n).state for n in (1, 2)] == ["interrupted"] * 2
+    again, *decided = propose(study, 0.5)
+    assert (again.number, decided) == (1, ["train", None])
+    last, *decided = propose(study, 0.5)
+    assert (last.number, decided) == (2, ["reuse", 1])
+
+
+def test_a_proposal_leaves_its_slot_to_a_lower_trial_that_nobody_runs(study):
+    lower, upper = take(study), take(study)
+    study.finish(lower.token, Ending("interrupted"))
+    assert propose(study, 0.5, upper)[1] == "leave"
+    study.finish(upper.token, Ending("interrupted"))
+    assert take(study).number == 0
+
+
+def test_a_changed_range_is_stored_with_its_first_trial_and_a_resumed_one_keeps_its_value(study):
+    first = take(study)
+    study.record_parameter(first.token, "rate", FloatRange(0.1, 1.0), 0.5)
+    wider = FloatRange(0.6, 2.0)
+    assert study.record_parameter(first.token, "rate", wider, 0.7) == 0.5
+    second = take(study)
+    study.record_parameter(second.token, "rate", wider, 1.5)
+    trials = study.trials("digits")
+    assert [t.distributions["rate"] for t in trials] == [FloatRange(0.1, 1.0), wider]
+    assert [t.params["rate"] for t in optuna_trials(study.database)] == [0.5, 1.5]

@@ -51,6 +51,7 @@ def status_of(trial):
         epochs=3,
         metrics=trial.epochs[-1].metrics if trial.epochs else {},
         values=trial.values,
+        reuses=trial.reuses,
         attempts=len(trial.attempts),
         error=error and error.rstrip("\n").rpartition("\n")[2],
     )

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 from sweeper.run.protocol.channel import Link
-from sweeper.run.protocol.messages import Answered, Judge, Message
+from sweeper.run.protocol.messages import Answered, Judge, Message, Propose
 from sweeper.spec.space import Categorical
 
 PLAIN = """
@@ -30,8 +30,8 @@ class Answering(Link):
         self.messages.append(message)
 
     def ask(self, question):
-        if isinstance(question, Judge):
-            return Answered(False)
+        if isinstance(question, Judge | Propose):
+            return Answered(isinstance(question, Propose))
         asked = question.distribution
         return Answered(asked.choices[0] if isinstance(asked, Categorical) else asked.low)
 

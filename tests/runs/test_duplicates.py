@@ -129,3 +129,20 @@ def test_an_enqueued_duplicate_is_reused(repository, tmp_path):
     enqueue = [{"x": 0.5}, {"x": 0.5}, {"x": 0.25}]
     trials = swept(repository, tmp_path, "given", trials=3, enqueue=enqueue, duplicates="redraw")
     assert [trial.reuses for trial in trials] == [None, 0, None]
+
+
+def test_a_study_without_patience_left_ends_with_the_same_trial_on_any_number_of_workers(
+    repository, tmp_path
+):
+    given = {"trials": 30, "patience": 6, "sampler": "random"}
+    alone = swept(repository, tmp_path, "patient", **given)
+    values = [trial.value for trial in alone]
+    best = values.index(min(values))
+    assert best + 6 < len(alone) < 30
+    # Trials within the window of the one at which the patience was at its end had begun.
+    assert len(alone) <= best + 6 + 2 * GIVEN["concurrency"]
+    status = repository.status("patient")
+    assert (status.target, status.is_over) == (len(alone), True)
+    together = swept(repository, tmp_path, "patient-together", workers=2, slots=2, **given)
+    assert results_of(together) == results_of(alone)
+    assert len(swept(repository, tmp_path, "impatient", trials=30, sampler="random")) == 30

@@ -22,7 +22,7 @@ from sweeper.run.launch.launchers import WarmServer
 from sweeper.run.launch.server_process import begin_server, trial_environment
 from sweeper.run.launch.sources import target_source
 from sweeper.run.launch.trial_process import ExitStatus
-from sweeper.run.protocol.messages import Answered, Started, Stop, StoppedHere, Suggest
+from sweeper.run.protocol.messages import Answered, Propose, Started, Stop, StoppedHere, Suggest
 
 WATCHED = StudyText(
     head="""
@@ -295,6 +295,8 @@ def hear(process, kind):
         assert message is not None, "the trial says nothing"
         if isinstance(message, Suggest):
             process.channel.send(Answered(0.01))
+        if isinstance(message, Propose):
+            process.channel.send(Answered(True))
     return message
 
 

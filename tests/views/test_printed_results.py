@@ -12,10 +12,18 @@ from recorded_studies import database
 
 from sweeper import StoredStudy, load_study
 from sweeper.errors import UsageError
+from sweeper.records.configurations import configurations_of
 from sweeper.records.evaluations import EvaluationRecord
 from sweeper.records.exactness import AuditRecord, VerificationRecord
 from sweeper.records.lengths import LengthRecord, RungRecord
-from sweeper.records.results import EpochRecord, ParetoTrial, WorkerRecord, epoch_rows
+from sweeper.records.results import (
+    EpochRecord,
+    ParetoTrial,
+    WorkerRecord,
+    epoch_rows,
+    leader_of,
+    leader_text,
+)
 
 NOW = datetime(2026, 1, 2, 3, 4, tzinfo=UTC)
 
@@ -133,3 +141,24 @@ def test_reading_results_imports_no_plotly(tmp_path):
     )
     ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert ran.stdout == "False\n"
+
+
+def test_a_mean_is_called_the_mean_of_its_configuration():
+    trials = [
+        trial_record(n, value=v, params={"x": n // 2}) for n, v in enumerate((0.1, 0.2, 0.4, 0.8))
+    ]
+    found = configurations_of(trials, "maximize", {"repeats": 2})
+    results = made("means", *trials, best=leader_of(found), configurations=found)
+    assert str(results.status.best).startswith("configuration 1, mean=0.6, x=1")
+    assert "trial 3 of means complete, mean of configuration 1=0.6," in str(results.best)
+    assert "value=0.8," in str(results[3])
+    assert "best: configuration 1 with mean" in leader_text(
+        replace(results.status, configurations=())
+    )
+
+
+def test_trials_with_the_best_ones_parameters_are_shown_with_their_mean():
+    trials = [trial_record(n, value=v, params={"x": 1}) for n, v in enumerate((0.5, 0.7, 0.9))]
+    results = made("twins", *trials, trial_record(3, value=0.9, params={"x": 1}, reuses=2))
+    said = "trial 2 and 3 others have these parameters: mean 0.7 of 3 trainings"
+    assert said in leader_text(results.status)

@@ -116,10 +116,7 @@ class Propose:
 
 @sendable
 class Answered:
-    """Answer to a request: a parameter's value, whether the pruner ends the trial, or whether it is trained.
-
-    ``error`` if there is none.
-    """
+    """Answer to a request: a value, whether the pruner ends the trial, or it is trained; ``error`` if there is none."""
 
     value: CategoricalChoice
     error: str | None = None

@@ -642,7 +642,7 @@ class AttemptRecorder:
         kept: The step of its newest checkpoint, including those of earlier attempts.
         last: Its last message; None before that.
         trained_seconds: Seconds of training in the checkpoint from which it resumed.
-        proposal: The decision on its parameters; to train before that, and if it resumes.
+        proposal: The decision on its parameters; to train if it resumes.
     """
 
     context: SlotContext

@@ -10,6 +10,7 @@ import re
 import subprocess
 import sys
 import threading
+from dataclasses import replace
 from types import ModuleType, SimpleNamespace
 
 import pytest
@@ -25,6 +26,8 @@ from sweeper.records.events import (
     StepsDone,
     TrainingStarted,
 )
+from sweeper.records.results import StudyStatus
+from sweeper.spec.repeating import Repeating
 from sweeper.views.terminal import live
 from sweeper.views.terminal.lines import LineProgress
 from sweeper.views.terminal.live import MOST_LINES, NotebookProgress, is_notebook, progress_listener
@@ -191,3 +194,27 @@ def test_an_error_in_a_cell_shows_the_users_lines_and_the_message_alone():
     ]
     assert theirs.startswith("nowhere.py does not exist")
     assert "/keras/" in theirs, "an error that is not sweeper's is shown with all of its lines"
+
+
+def test_the_lines_of_a_race_fit_count_all_rounds_and_lead_with_what_they_count():
+    """The status was read before the round that raised the total; one source has counts and standing."""
+    confirm = Repeating(2, (4, 8), 4)
+    stream = io.StringIO()
+    opened = replace(OPENED, status=StudyStatus("race", 4, direction="maximize"), repeating=confirm)
+    long = {f"a_parameter_with_a_long_name_{n}": 0.123456789 for n in range(9)}
+    with LineProgress(stream) as progress:
+        progress(opened)
+        for number in range(6):
+            progress(AttemptStarted(number, 1))
+            progress(TrainingStarted(number, long, 3, 10, 0))
+            progress(EpochFinished(number, 0, 10, long, 1.0))
+            progress(AttemptEnded(number, 1, "complete", 0.5 + number % 2 / 10))
+    lines = stream.getvalue().splitlines()
+    assert all(len(line) <= 100 for line in lines if line.startswith("trial")), lines
+    assert any("[1/4 done, no configuration complete]" in line for line in lines)
+    assert lines[-5].endswith("… 1s [4/5 done, configuration 8 leads, mean 0.6]")
+    assert lines[-1].endswith("[6/6 done, configuration 8 leads, mean 0.6]")
+    with LineProgress(stream := io.StringIO()) as progress:
+        progress(OPENED)
+        progress(AttemptEnded(0, 1, "failed", None, "ValueError: " + "why " * 40))
+    assert stream.getvalue().count("why") == 40, "an error is whole"

@@ -1,0 +1,49 @@
+"""Ensemble of trained models: one model whose predictions are the mean of theirs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from os import PathLike
+from typing import Any
+
+import keras
+
+from sweeper.errors import UsageError
+
+
+def mean_of_models(
+    models: Mapping[int, keras.Model], path: str | PathLike[str] | None = None
+) -> keras.Model:
+    """Return the mean of the models, by their trials' numbers; write it to ``path`` if that is given."""
+    forms = {number: (_form(m, "inputs"), _form(m, "outputs")) for number, m in models.items()}
+    first = next(iter(forms))
+    for number, form in forms.items():
+        if form != forms[first] or None in form:
+            msg = (
+                f"the models of trials {first} and {number} have no common mean: inputs and outputs "
+                f"are {forms[first]} and {form}; leave one out, or build each with keras.Input"
+            )
+            raise UsageError(msg)
+    inputs = keras.tree.map_structure(
+        lambda each: keras.Input(batch_shape=each.shape, dtype=each.dtype), models[first].input
+    )
+    outputs = []
+    for number, model in models.items():
+        # Models of one factory have equal names, which one model may not contain twice.
+        model.name = f"trial_{number}"
+        outputs.append(model(inputs))
+    mean = outputs[0]
+    if len(outputs) > 1:
+        mean = keras.tree.map_structure(lambda *each: keras.layers.Average()(each), *outputs)
+    ensemble = keras.Model(inputs, mean, name="ensemble")
+    if path is not None:
+        ensemble.save(path)
+    return ensemble
+
+
+def _form(model: keras.Model, ends: str) -> Any:
+    """Return shapes and types of inputs or outputs; None for a model that knows none before its first batch."""
+    tensors = getattr(model, ends, None)
+    if not tensors:
+        return None
+    return [(tuple(each.shape[1:]), str(each.dtype)) for each in tensors]
