@@ -10,7 +10,14 @@ from sweeper import Data
 from sweeper.checks.check import checkpoints_kept, estimate, judge, kill_of
 from sweeper.definition.definition import StudyDefinition
 from sweeper.replay.comparison import Difference
-from sweeper.replay.reports import Authored, Lengths, Line, StudyAuthors
+from sweeper.replay.reports import (
+    Authored,
+    CheckFinding,
+    CheckReport,
+    Lengths,
+    Line,
+    StudyAuthors,
+)
 from sweeper.run.protocol.messages import Finished
 from sweeper.run.replays import ComparedCheckpoint, Kill, ReplayComparison, Replayed
 from sweeper.run.trial.parts import shortened
@@ -175,3 +182,16 @@ def test_every_kill_is_between_its_checkpoint_and_the_end():
         for end in range(2, 4 * steps):
             kill = kill_of(end, steps)
             assert 0 < kill.checkpoint < kill.after <= end
+
+
+def test_a_report_is_shown_as_text_and_as_html_in_which_users_text_is_escaped():
+    finding = CheckFinding("error", "independence", "layer <b>\n is shared", Line("s.py", 3))
+    report = CheckReport("digits", (finding,), held=("two trials share none",), metrics=("loss",))
+    assert str(report).splitlines() == [
+        "digits: a promise does not hold, 1 error",
+        "error [independence] s.py:3: layer <b> is shared",
+        "holds: two trials share none",
+        "metrics: loss",
+    ]
+    assert repr(report) == str(report)
+    assert "layer &lt;b&gt; is shared" in report._repr_html_()

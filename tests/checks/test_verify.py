@@ -18,6 +18,7 @@ from scripted_trials import definition, row_of
 from study_files import StudyText
 from sweeps import RunningCommand, sweep, sweep_inline, trials_in
 
+from sweeper import load_study
 from sweeper.checkpoint.reading import load_checkpoint
 from sweeper.cli.main import main
 from sweeper.db.attempts import Ending
@@ -403,3 +404,15 @@ def test_a_trial_from_before_an_accepted_change_cannot_be_verified(digits):
     repository.accept_definition(replace(row, definition={**row.definition, "epochs": 5}))
     said = "trial 0 of study 'digits' began before the study's definition was changed (epochs was 3"
     refused(said, "--trial", "0")
+
+
+def test_a_study_object_and_a_trials_record_verify_as_the_command_does(ran, copy):
+    study = load_study(ran[0].parent / "small.py")
+    places = {"storage": f"sqlite:///{copy.runs / 'sweeper.db'}", "runs_dir": copy.runs}
+    found = study.verify(trial=EXACT, **places)
+    assert (found.holds, [each.number for each in found.trials]) == (True, [EXACT])
+    assert str(found).endswith("1 of 1 verified trials hold")
+    one = study.results(**places)[RANDOM].verify()
+    assert one.verdict == "differs"
+    assert "trial 2 DIFFERS" in one._repr_html_()
+    assert trials_in(copy.runs)[RANDOM].verification.verdict == "differs"
