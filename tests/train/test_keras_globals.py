@@ -1,10 +1,10 @@
-"""What Keras keeps for the whole process is restored, whatever a callback has made of it."""
+"""Keras's global seed generator is restored, or refused where a callback has made that impossible."""
 
 import exactness_models as models
 import keras
 import pytest
 import tensorflow as tf
-from trainings import Watcher, plan, train, unvalidated
+from trainings import Watcher, equal, plan, resumed, train, unvalidated, weights
 
 from sweeper.errors import UncapturableError
 
@@ -17,6 +17,7 @@ class Predicts(keras.callbacks.Callback):
         self.at = at
         self.count = 0
         self.drawn = tf.function(lambda: keras.random.normal(()))
+        self.draws = []
 
     def on_train_batch_end(self, batch, logs=None):
         self.count += 1
@@ -24,20 +25,29 @@ class Predicts(keras.callbacks.Callback):
             keras.utils.clear_session()
 
     def on_epoch_end(self, epoch, logs=None):
-        self.drawn()
+        self.draws.append(float(self.drawn()))
 
 
-@pytest.mark.parametrize(("at", "refused"), [((9,), True), ((3,), False), ((), False)], ids=str)
-def test_a_function_traced_with_a_generator_that_was_replaced_is_refused(at, refused):
-    """Replaced after the trace, before it, and never."""
+def noisy(at):
+    """A plan of 14 steps, whose callback clears Keras's session after some of them."""
 
     def build():
         return models.compiled(keras.optimizers.SGD(0.1), models.GlobalNoise())
 
-    made = plan(model=build, data=unvalidated, callbacks=lambda: [Predicts(at)], epochs=2)
+    return plan(model=build, data=unvalidated, callbacks=lambda: [Predicts(at)], epochs=2)
+
+
+def test_a_function_traced_with_a_generator_that_was_replaced_is_refused():
     watcher = Watcher(snapshot_at=lambda position: position.step in (7, 10))
-    if refused:
-        with pytest.raises(UncapturableError, match="was traced with Keras's global seed gen"):
-            train(made, watcher)
-    else:
-        train(made, watcher)
+    with pytest.raises(UncapturableError, match="was traced with Keras's global seed gen"):
+        train(noisy((9,)), watcher)
+
+
+@pytest.mark.parametrize("at", [(3,), ()], ids=["replaced before the trace", "never replaced"])
+def test_the_global_generator_goes_on_where_it_was(at, tmp_path):
+    whole = train(noisy(at), Watcher())
+    parts = resumed(lambda: noisy(at), tmp_path, stops=(7, 10))
+    assert equal(weights(parts._plan.model), weights(whole._plan.model))
+    draws = whole._plan.callbacks[0].draws
+    assert len(set(draws)) == 2
+    assert parts._plan.callbacks[0].draws == draws

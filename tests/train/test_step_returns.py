@@ -150,7 +150,10 @@ def test_a_step_that_does_not_fit_is_refused(step, model, data, names):
 
 
 def test_other_optimizers_without_a_loss_scale_are_taken():
-    Both("sgd").bind(uncompiled())
+    step = Both("sgd")
+    model = uncompiled()
+    step.bind(model)
+    assert step.model is model
 
 
 def study(step):

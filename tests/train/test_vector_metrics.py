@@ -185,7 +185,14 @@ def test_a_metric_of_too_many_numbers_is_kept_whole_and_that_is_said(caplog):
     ],
 )
 def test_a_component_may_be_the_objective(objective):
-    train(plan(model=classifier, data=data, epochs=1, objective=objective), Watcher())
+    watcher = Watcher()
+    loop = train(plan(model=classifier, data=data, epochs=2, objective=objective), watcher)
+    name, _, index = objective.rstrip("]").partition("[")
+    vectors = [np.asarray(vector) for vector in loop.history.history[name]]
+    components = [
+        vector[tuple(map(int, index.split(",")))] if index else vector for vector in vectors
+    ]
+    assert [metrics[objective] for _, metrics in watcher.epochs] == components
 
 
 VECTOR = r"shape \[4\].*val_f1_score\[0\]'.*val_f1_score\[3\]'.*average"
