@@ -381,7 +381,10 @@ def test_what_a_trial_read_and_wrote_and_what_was_noticed_is_stored_and_shown(ru
     assert [Path(file["path"]).name for file in files["written"]] == ["log-0.csv"]
     assert all(file["digest"] for use in ("read", "written") for file in files[use])
     assert files["notices"] == [
-        "trial 0 left log-0.csv: a trial that reads it is not independent, which `sweeper check FILE` finds"
+        (
+            "trial 0 left log-0.csv: a later trial can read it, and `sweeper check FILE` tells whether one "
+            "depends on it"
+        )
     ]
     assert not any("log-1.csv" in each for each in swept.trials[1].files["notices"]), "once a study"
     (noticed,) = [each for each in swept.trials[1].files["notices"] if "train.csv" in each]

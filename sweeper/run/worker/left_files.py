@@ -28,10 +28,18 @@ def left_behind(trial: TrialUses, database: str, *, cut: bool = False) -> Iterat
         yield FileFinding("note", "/", message)
     temporary = os.path.realpath(tempfile.gettempdir())
     here = os.path.realpath(Path.cwd())
+    # Hidden directories have the state of tools, such as a test runner's or an editor's, which write meanwhile.
     own = [
         use
         for use in trial.uses
-        if (use.wrote or (use.left and not _is_ours(use.path, database)))
+        if (
+            use.wrote
+            or (
+                use.left
+                and "/." not in use.path.removeprefix(here)
+                and not _is_ours(use.path, database)
+            )
+        )
         and (_below(use.path, here) or not _below(use.path, temporary))
     ]
     if not own:
@@ -40,7 +48,7 @@ def left_behind(trial: TrialUses, database: str, *, cut: bool = False) -> Iterat
     changed = _listed([use.name for use in own if use.left])
     seen = [f"{trial.who} left {wrote}"] * bool(wrote)
     seen += [f"{changed} appeared or changed while {trial.who} ran"] * bool(changed)
-    message = f"{', and '.join(seen)}: a trial that reads it is not independent, which `sweeper check FILE` finds"
+    message = f"{', and '.join(seen)}: a later trial can read it, and `sweeper check FILE` tells whether one depends on it"
     yield FileFinding("note", "", message)
 
 
