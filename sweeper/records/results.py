@@ -644,9 +644,6 @@ class TopTrials(tuple[TrialRecord, ...]):
         Raises:
             UsageError: The models have different inputs or outputs, or are not built.
             SweeperError: See `TrialRecord.load_model`.
-
-        Examples:
-            >>> model = study.results().top(2).ensemble()
         """
         return self[0].model_source().ensemble([trial.number for trial in self], path)
 
@@ -737,7 +734,10 @@ class StudyResults:
         return replace(trial, value=best.value, mean_of=best.configuration)
 
     def top(self, count: int) -> TopTrials:
-        """Return the best trials of ``count`` leading configurations, one of each, the best first.
+        """Return the best trials of the leading configurations, one of each, the best first.
+
+        Args:
+            count: How many, at least 1.
 
         Raises:
             UsageError: There are several objectives, or fewer complete configurations.

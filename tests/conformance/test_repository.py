@@ -442,7 +442,7 @@ def test_ranges_and_choices_may_change_between_trials_and_kinds_may_not(digits):
         digits.record_parameter(other, "size", FloatRange(0, 2), 2.0)
     stored = [trial.params for trial in optuna_trials(digits.database)]
     assert stored == [{"kind": 1, "rate": 1.0, "size": 2}, {"rate": 2.0, "kind": True}]
-    with pytest.raises(ParameterError, match=r"'rate' is .* in trial 0"):
+    with pytest.raises(ParameterError, match=r"'rate' is .* in trial 1"):
         digits.record_parameter(take(digits).token, "rate", IntRange(0, 2), 2)
 
 
