@@ -601,9 +601,10 @@ class TrialRecord(HasModel):
         return next((a.error for a in reversed(self.attempts) if a.error), None)
 
     def __str__(self) -> str:
-        name = "value" if self.mean_of is None else f"mean of configuration {self.mean_of}"
+        name = "value" if self.mean_of is None else "mean"
+        of = "" if self.mean_of is None else f" of configuration {self.mean_of}"
         given = {name: self.value} if self.values is None else self.values
-        parts = [f"trial {self.number} of {self.study} {self.state}", values_shown(given)]
+        parts = [f"trial {self.number} of {self.study} {self.state}", values_shown(given) + of]
         if self.params:
             parts.append(values_shown(self.params))
         done = f"{counted(len(self.epochs), 'epoch')}, {counted(len(self.attempts), 'attempt')}"
