@@ -608,9 +608,10 @@ class TrialRecord(HasModel):
         return next((a.error for a in reversed(self.attempts) if a.error), None)
 
     def __str__(self) -> str:
-        name = "value" if self.mean_of is None else f"mean of configuration {self.mean_of}"
+        name = "value" if self.mean_of is None else "mean"
+        of = "" if self.mean_of is None else f" of configuration {self.mean_of}"
         given = {name: self.value} if self.values is None else self.values
-        parts = [f"trial {self.number} of {self.study} {self.state}", values_shown(given)]
+        parts = [f"trial {self.number} of {self.study} {self.state}", values_shown(given) + of]
         if self.params:
             parts.append(values_shown(self.params))
         done = f"{counted(len(self.epochs), 'epoch')}, {counted(len(self.attempts), 'attempt')}"
@@ -651,9 +652,6 @@ class TopTrials(tuple[TrialRecord, ...]):
         Raises:
             UsageError: The models have different inputs or outputs, or are not built.
             SweeperError: See `TrialRecord.load_model`.
-
-        Examples:
-            >>> model = study.results().top(2).ensemble()
         """
         return self[0].model_source().ensemble([trial.number for trial in self], path)
 
@@ -743,7 +741,10 @@ class StudyResults:
         return replace(trial, value=best.value, mean_of=best.configuration)
 
     def top(self, count: int) -> TopTrials:
-        """Return the best trials of ``count`` leading configurations, one of each, the best first.
+        """Return the best trials of the leading configurations, one of each, the best first.
+
+        Args:
+            count: How many, at least 1.
 
         Raises:
             UsageError: There are several objectives, or fewer complete configurations.

@@ -245,15 +245,3 @@ def test_a_proposal_leaves_its_slot_to_a_lower_trial_that_nobody_runs(study):
     assert propose(study, 0.5, upper)[1] == "leave"
     study.finish(upper.token, Ending("interrupted"))
     assert take(study).number == 0
-
-
-def test_a_changed_range_is_stored_with_its_first_trial_and_a_resumed_one_keeps_its_value(study):
-    first = take(study)
-    study.record_parameter(first.token, "rate", FloatRange(0.1, 1.0), 0.5)
-    wider = FloatRange(0.6, 2.0)
-    assert study.record_parameter(first.token, "rate", wider, 0.7) == 0.5
-    second = take(study)
-    study.record_parameter(second.token, "rate", wider, 1.5)
-    trials = study.trials("digits")
-    assert [t.distributions["rate"] for t in trials] == [FloatRange(0.1, 1.0), wider]
-    assert [t.params["rate"] for t in optuna_trials(study.database)] == [0.5, 1.5]

@@ -15,7 +15,7 @@ import optuna
 import pytest
 import sqlalchemy as sa
 from cutting import cut_off_after, every_row, partial_changes, run_twice
-from optuna_view import as_optuna_sees_it, optuna_storage
+from optuna_view import as_optuna_sees_it, optuna_storage, optuna_trials
 from stored_study import ME, ROW, defined, seed, take, why_waiting
 
 from sweeper.db.attempts import Ending
@@ -403,14 +403,16 @@ def test_a_study_that_optuna_made_is_not_taken_over(repository, database):
 # Parameters, epochs and checkpoints come back as they were
 
 
-def test_a_stored_parameter_wins_and_its_distribution_must_be_the_same(digits):
+def test_a_stored_parameter_wins_and_keeps_its_distribution(digits):
     first = take(digits)
     digits.record_parameter(first.token, "rate", FloatRange(0, 1), 0.25)
     digits.finish(first.token, Ending("interrupted"))
     token = take(digits).token
     assert digits.record_parameter(token, "rate", FloatRange(0.0, 1.0), 0.75) == 0.25
-    with pytest.raises(ParameterError, match=r"high=1\.0.*high=2"):
-        digits.record_parameter(token, "rate", FloatRange(0, 2), 0.25)
+    assert digits.record_parameter(token, "rate", FloatRange(0.5, 2.0), 0.75) == 0.25
+    assert digits.trial("digits", 0).distributions["rate"] == FloatRange(0, 1)
+    with pytest.raises(ParameterError, match=r"'rate' is .* in trial 0"):
+        digits.record_parameter(token, "rate", IntRange(0, 2), 1)
     with pytest.raises(
         ParameterError, match=r"outside of the suggested range FloatRange\(low=0, high=1"
     ):
@@ -428,15 +430,19 @@ def test_a_parameter_reads_none_of_the_others_of_its_trial(digits, database):
     assert all("param_name = " in statement for statement in read)
 
 
-def test_choices_must_be_the_same_in_every_trial_and_bounds_need_not(digits):
+def test_ranges_and_choices_may_change_between_trials_and_kinds_may_not(digits):
     token = take(digits).token
     digits.record_parameter(token, "kind", Categorical((0, 1)), 1)
     digits.record_parameter(token, "rate", FloatRange(0, 1), 1.0)
     other = take(digits).token
     digits.record_parameter(other, "rate", FloatRange(0, 2), 2.0)
-    with pytest.raises(ParameterError, match=r"'kind' is .* in trial 0"):
-        digits.record_parameter(other, "kind", Categorical((False, True)), True)
-    with pytest.raises(ParameterError, match=r"'rate' is .* in trial 0"):
+    digits.record_parameter(other, "kind", Categorical((False, True)), True)
+    digits.record_parameter(token, "size", IntRange(0, 2), 2)
+    with pytest.raises(ParameterError, match=r"'size' is .* in trial 0"):
+        digits.record_parameter(other, "size", FloatRange(0, 2), 2.0)
+    stored = [trial.params for trial in optuna_trials(digits.database)]
+    assert stored == [{"kind": 1, "rate": 1.0, "size": 2}, {"rate": 2.0, "kind": True}]
+    with pytest.raises(ParameterError, match=r"'rate' is .* in trial 1"):
         digits.record_parameter(take(digits).token, "rate", IntRange(0, 2), 2)
 
 

@@ -149,8 +149,8 @@ def test_a_mean_is_called_the_mean_of_its_configuration():
     ]
     found = configurations_of(trials, "maximize", {"repeats": 2})
     results = made("means", *trials, best=leader_of(found), configurations=found)
-    assert str(results.status.best).startswith("configuration 1, mean=0.6, x=1")
-    assert "trial 3 of means complete, mean of configuration 1=0.6," in str(results.best)
+    assert str(results.status.best).startswith("configuration 1, mean=0.6 x=1")
+    assert "trial 3 of means complete, mean=0.6 of configuration 1," in str(results.best)
     assert "value=0.8," in str(results[3])
     assert "best: configuration 1 with mean" in leader_text(
         replace(results.status, configurations=())

@@ -212,7 +212,7 @@ def test_the_lines_of_a_race_fit_count_all_rounds_and_lead_with_what_they_count(
     lines = stream.getvalue().splitlines()
     assert all(len(line) <= 100 for line in lines if line.startswith("trial")), lines
     assert any("[1/4 done, no configuration complete]" in line for line in lines)
-    assert lines[-5].endswith("… 1s [4/5 done, configuration 8 leads, mean 0.6]")
+    assert lines[-5].endswith("… 1.0s [4/5 done]")
     assert lines[-1].endswith("[6/6 done, configuration 8 leads, mean 0.6]")
     with LineProgress(stream := io.StringIO()) as progress:
         progress(OPENED)
