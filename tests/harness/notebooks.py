@@ -68,8 +68,9 @@ def errors_of(published):
 
 
 def text_of(published):
-    """The text of a cell's streams and of the value that it ends with."""
-    texts = [content["text"] for kind, content in published if kind == "stream"]
+    """What a cell prints, and the text of the value that it ends with."""
+    streams = [content for kind, content in published if kind == "stream"]
+    texts = [each["text"] for each in streams if each["name"] == "stdout"]
     texts += [
         content["data"]["text/plain"] for kind, content in published if kind == "execute_result"
     ]
