@@ -30,6 +30,7 @@ except Begun as begun:
 
 
 def test_the_fork_server_is_begun_before_what_takes_long_is_imported(tmp_path):
+    (tmp_path / "study.py").touch()
     ended = python("-c", PROBE, cwd=tmp_path)
     imported = set(ended.out.split())
     assert "sweeper" in imported, ended.err
