@@ -24,9 +24,8 @@ def mean_of_models(
                 f"are {forms[first]} and {form}; leave one out, or build each with keras.Input"
             )
             raise UsageError(msg)
-    inputs = keras.tree.map_structure(
-        lambda each: keras.Input(batch_shape=each.shape, dtype=each.dtype), models[first].input
-    )
+    own = [keras.Input(batch_shape=each.shape, dtype=each.dtype) for each in models[first].inputs]
+    inputs = own if len(own) > 1 else own[0]
     outputs = []
     for number, model in models.items():
         # Models of one factory have equal names, which one model may not contain twice.
