@@ -6,6 +6,9 @@ no trial. It is set aside by renaming, and removed at the end only if another tr
 same path, or of the same size and the same name but for its numbers, or the same content of a file that was there. Of
 those files, the newest of the small ones are copied first.
 
+If another process writes in these directories meanwhile, its files are not touched: then what nobody announced is left, and
+named.
+
 Everything that is set aside is in ``.sweeper-aside`` in the directory that it is from, and the next check there puts
 it back if this one is killed.
 """
@@ -15,7 +18,6 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import filecmp
-import itertools
 import json
 import os
 import re
@@ -28,7 +30,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
 
-from sweeper.checks.undoing import Undone, undo
+from sweeper.checks.other_processes import at_work, written_bytes
+from sweeper.checks.undoing import Undone, free_name, undo
 from sweeper.files.walk import ASIDE, CODE, MOST_ENTRIES, Listing, State
 from sweeper.run.trial.keeping import COPY, JOURNAL, OWNER, PRIVATE, ROOTS, read_journal
 
@@ -76,6 +79,7 @@ class Disk:
     _undone: Undone = field(default_factory=Undone)
     _found: list[_Found] = field(default_factory=list)
     _training: int = 0
+    _written: dict[str, int] = field(default_factory=dict)
     _copies: dict[str, str] = field(default_factory=dict)
     _began: Listing = field(default_factory=Listing)
     _before: Listing = field(default_factory=Listing)
@@ -121,6 +125,7 @@ class Disk:
         if journal.exists():
             journal.rename(self._aside / _IMPORT)
         self._before = self._walk()
+        self._written = written_bytes(self.roots)
         self._store()
         if not self._before.complete:
             self.notes.append(
@@ -138,6 +143,8 @@ class Disk:
                 case {"kept": path, "under": kept}:
                     kept_paths.add(path)
                     paths |= set() if _alike(path, kept) else {path}
+        if self._is_shared():
+            return paths
         after = self._walk()
         new = {path for path in self._before.new_in(after) if after.states[path]}
         return paths | new | (set(self._before.changed_in(after)) - kept_paths)
@@ -154,13 +161,29 @@ class Disk:
     def undo(self) -> None:
         """Undo what trainings have changed since `imported` or the last `undo`."""
         self._training += 1
+        shared = self._is_shared()
         undo(self._aside / JOURNAL, self._undone)
         after = self._walk()
+        if shared:
+            self._before = after
+            return
         new = set(self._before.new_in(after))
         for path in sorted(new):
             if str(Path(path).parent) not in new:
                 self._put_aside(path)
         self._restore(self._before, after)
+
+    def _is_shared(self) -> bool:
+        """Return whether another process has written in these directories since the trials began."""
+        if not self._undone.shared:
+            process = at_work(self._written, written_bytes(self.roots))
+            if process is not None:
+                self._undone.shared = True
+                self.notes.append(
+                    f"another process ({process}) writes in these directories; its files are left alone, and so is what "
+                    "trials write by C++ code or other programs. For the whole check, run it when that process has ended"
+                )
+        return self._undone.shared
 
     def _put_aside(self, path: str, *, of: str = "") -> None:
         """Set a file or a directory aside; ``of`` is the file of which it is another content."""
@@ -195,6 +218,16 @@ class Disk:
                 )
                 before.states[path] = _state(path)
 
+    def _save_originals(self) -> None:
+        """Save the former content of changed files beside them, unless they contain it."""
+        for path, copy in self._copies.items():
+            if _state(path) != self._began.states[path] and not _begins_with(path, copy):
+                beside = free_name(Path(path), "before-check")
+                shutil.copy2(copy, beside, follow_symlinks=False)
+                self.notes.append(
+                    f"{path} was changed while trials ran, by them or by another process; what it was is in {beside}"
+                )
+
     def _can_restore(self, path: str) -> bool:
         return path in self._copies and os.access(Path(path).parent, os.W_OK)
 
@@ -202,7 +235,10 @@ class Disk:
         """Undo everything; if that fails, the next check does it."""
         self.undo()
         undo(self._aside / _IMPORT, self._undone)
-        self._restore(self._began, self._walk())
+        if self._undone.shared:
+            self._save_originals()
+        else:
+            self._restore(self._began, self._walk())
         left = [each for each in self._found if not self._was_made_again(each)]
         for each in self._found:
             if each not in left:
@@ -245,7 +281,7 @@ class Disk:
                 each.kept.unlink()
                 continue
             else:
-                path = _free(path)
+                path = free_name(path)
                 each.kept.rename(path)
             (changed if each.changed else new).append(str(path))
         if new:
@@ -286,7 +322,7 @@ class Disk:
             path, kept, changed = json.loads(line)
             undone.places.append(str(Path(kept).parent))
             if os.path.lexists(kept):
-                back = _free(Path(path)) if changed or os.path.lexists(path) else Path(path)
+                back = free_name(Path(path)) if changed or os.path.lexists(path) else Path(path)
                 Path(kept).rename(back)
                 contents |= {str(back): path} if changed else {}
         new = self._recover_unseen(undone, until, contents)
@@ -316,7 +352,7 @@ class Disk:
             if os.path.lexists(path):
                 if os.lstat(path).st_mtime > until + 2 * _BEAT:
                     continue  # the user has written to it since
-                other = Path(path).rename(_free(Path(path)))
+                other = Path(path).rename(free_name(Path(path)))
                 contents[str(other)] = path
             _write_back(copy, path, tuple(state))
             undone.put_back.append(path)
@@ -324,7 +360,9 @@ class Disk:
         known = Listing(dict.fromkeys(stored["paths"], ()), set(stored["listed"]))
         new = set(known.new_in(now))
         top = (path for path in sorted(new) if str(Path(path).parent) not in new)
-        return [(path, contents.get(path, "")) for path in top]
+        # What was written after the last sign of life is the user's, such as a run's files since then.
+        ours = (path for path in top if path in contents or _newest(path) <= until + 2 * _BEAT)
+        return [(path, contents.get(path, "")) for path in ours]
 
     def _clear(self, places: Iterable[str]) -> None:
         """Remove the directories of what was set aside, unless one still has something."""
@@ -407,12 +445,30 @@ def _alike(one: str | Path, other: str | Path) -> bool:
         return False
 
 
+def _begins_with(path: str, copy: str) -> bool:
+    """Return whether a file has the content of a copy, to which something may have been added."""
+    try:
+        with Path(path).open("rb") as file, Path(copy).open("rb") as original:
+            while chunk := original.read(1 << 20):
+                if file.read(len(chunk)) != chunk:
+                    return False
+    except OSError:
+        return False
+    return True
+
+
 def _state(path: str) -> State:
     try:
         found = os.lstat(path)
     except OSError:
         return (0,)
     return (found.st_size, found.st_mtime_ns, found.st_ino)
+
+
+def _newest(path: str) -> float:
+    """Return the time of the last change in a file or a directory."""
+    below = Path(path).rglob("*") if Path(path).is_dir() and not Path(path).is_symlink() else ()
+    return max(os.lstat(entry).st_mtime for entry in (path, *below))
 
 
 def _size(path: Path) -> int:
@@ -444,12 +500,6 @@ def _is_empty(path: str) -> bool:
         return False
     shutil.rmtree(path)
     return True
-
-
-def _free(path: Path) -> Path:
-    """Return a path beside another one that names nothing."""
-    numbers = itertools.count(1)
-    return next(new for n in numbers if not os.path.lexists(new := Path(f"{path}.by-check-{n}")))
 
 
 def _names(paths: Iterable[str]) -> list[str]:

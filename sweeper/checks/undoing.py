@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import filecmp
+import itertools
 import os
 import stat
 from dataclasses import dataclass, field
@@ -17,12 +19,16 @@ _SETTLING = 5.0
 
 @dataclass
 class Undone:
-    """What was undone: paths put back and removed, further directories, and what could not be undone, a sentence each."""
+    """What was undone: paths put back and removed, further directories, and what could not be undone, a sentence each.
+
+    ``shared``: another process works in the directories, and may have written to a file that is put back.
+    """
 
     put_back: list[str] = field(default_factory=list)
     removed: list[str] = field(default_factory=list)
     places: list[str] = field(default_factory=list)
     doubts: list[str] = field(default_factory=list)
+    shared: bool = False
 
 
 def undo(journal: Path, undone: Undone, *, until: float | None = None) -> None:
@@ -90,8 +96,20 @@ def _put_back(path: Path, kept: Path, limit: float | None, undone: Undone) -> No
     if os.path.lexists(path) and os.path.samestat(os.lstat(path), os.lstat(kept)):
         kept.unlink()  # the change did not follow; of two names of one file, neither replaces the other
         return
+    if undone.shared and path.is_file() and not filecmp.cmp(path, kept, shallow=False):
+        other = free_name(path)
+        path.rename(other)
+        undone.doubts.append(
+            f"{path} is what it was; what trials, or another process, wrote to it is in {other}"
+        )
     kept.replace(path)
     undone.put_back.append(str(path))
+
+
+def free_name(path: Path, why: str = "by-check") -> Path:
+    """Return the first free name for another content of a file."""
+    names = (path.with_name(f"{path.name}.{why}-{number}") for number in itertools.count(1))
+    return next(name for name in names if not os.path.lexists(name))
 
 
 def _is_later(path: str, limit: float | None) -> bool:

@@ -187,6 +187,86 @@ def test_what_the_user_writes_after_a_check_was_killed_is_not_undone(here):
     assert any("user3" in each for each in said)
 
 
+def test_what_a_run_makes_after_a_check_was_killed_is_no_file_of_that_check(here):
+    """The next check's trials make files of the same names, by another program: twice, as a trial's own."""
+    child = os.fork()
+    if child == 0:
+        with Disk([str(here)]) as checked:
+            checked.imported()
+            os._exit(DIED)
+    os.waitpid(child, 0)
+    unseen()
+    Path("made").write_text("by a run")
+    later = time.time() + 60
+    for path in ("made", "new", "new/y"):
+        os.utime(path, (later, later))
+    checked = check(here, lambda: subprocess.run("echo y > made2", shell=True, check=True))
+    assert Path("made").read_text() == "by a run"
+    assert Path("new/y").read_text() == "y\n"
+    assert checked.removed == ["made2"]
+
+
+WRITER = """
+import os, sys, time
+from pathlib import Path
+
+stop, report, number = Path(sys.argv[1]), Path(sys.argv[2]), 0
+while not stop.exists():
+    with Path("other.log").open("a") as log:
+        log.write(f"{number}\\n")
+        log.flush()
+        os.fsync(log.fileno())
+    Path(f"epoch-{number}").write_text("checkpoint")
+    if number and not Path(f"epoch-{number - 1}").exists():
+        report.write_text(f"epoch-{number - 1} is gone")
+    number += 1
+    time.sleep(0.05)
+report.write_text(report.read_text() if report.exists() else f"wrote {number}")
+"""
+
+
+@pytest.fixture
+def other_process(here, tmp_path):
+    """Start a process of nobody's that writes to a log and makes files, and yield a function that ends it."""
+    stop, report = tmp_path / "stop", tmp_path / "report"
+    (tmp_path / "writer.py").write_text(WRITER)
+    start = f"{sys.executable} {tmp_path}/writer.py {stop} {report} &"
+    subprocess.run(start, shell=True, check=True, cwd=here)
+    while not Path("epoch-1").exists():
+        time.sleep(0.05)
+
+    def end():
+        stop.write_text("")
+        while not report.exists() or not report.read_text():
+            time.sleep(0.05)
+        return report.read_text()
+
+    yield end
+    stop.write_text("")
+
+
+def test_files_of_another_process_at_work_are_left_where_they_are(here, other_process):
+    checked = check(here, everything, unseen, lambda: time.sleep(0.5))
+    report = other_process()
+    assert report.startswith("wrote "), report
+    count = int(report.split()[1])
+    assert Path("other.log").read_text() == "".join(f"{n}\n" for n in range(count))
+    assert all(Path(f"epoch-{n}").exists() for n in range(count))
+    assert Path("user2").read_text() == "content 2\n" * 3, (
+        "what Python changes is undone nevertheless"
+    )
+    assert Path("user8").read_text().startswith("content 8\n" * 3)
+    assert any("another process (" in note for note in checked.notes)
+    assert not {f"epoch-{n}" for n in range(count)} & set(checked.removed)
+
+
+def test_without_a_look_for_other_processes_their_files_are_moved(here, other_process, monkeypatch):
+    """The control: a walk alone takes them for a trial's."""
+    monkeypatch.setattr(disk, "written_bytes", lambda _: {})
+    check(here, lambda: time.sleep(0.5))
+    assert other_process().endswith("is gone")
+
+
 def test_what_the_import_makes_stays_and_what_it_changes_is_undone_at_the_end(here):
     before = contents(here)
     with Disk([str(here)]) as checked:

@@ -1,0 +1,42 @@
+"""Other processes that write to the disk in the directories of a check.
+
+What such a process writes cannot be told from what C++ code of a trial writes: both are found by walks alone.
+A process counts if it works below one of the directories, or has a file open there, and has written to a disk.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator, Sequence
+
+import psutil
+
+
+def written_bytes(roots: Sequence[str]) -> dict[str, int]:
+    """Return the bytes that each other process at work below ``roots`` has written to disks, by its name and id."""
+    this = psutil.Process()
+    # The shell, and all processes of the check.
+    ours = {p.pid for p in (this, *this.parents(), *this.children(recursive=True))}
+    written = {}
+    for process in psutil.process_iter():
+        # A process may end meanwhile, and those of other users tell nothing.
+        with contextlib.suppress(psutil.Error):
+            if process.pid not in ours and any(_is_below(path, roots) for path in _places(process)):
+                name = f"{process.name()}, process {process.pid}"
+                written[name] = process.io_counters().write_bytes
+    return written
+
+
+def at_work(before: dict[str, int], after: dict[str, int]) -> str | None:
+    """Return a process that has written between two calls of `written_bytes`; None if none has."""
+    return next((name for name, count in after.items() if count > before.get(name, 0)), None)
+
+
+def _places(process: psutil.Process) -> Iterator[str]:
+    yield process.cwd()
+    yield from (file.path for file in process.open_files())
+
+
+def _is_below(path: str, roots: Sequence[str]) -> bool:
+    return any(path == root or path.startswith(root + os.sep) for root in roots)
