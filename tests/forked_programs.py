@@ -145,7 +145,8 @@ class ForkedProgram:
         self._words = words
         (out, its_out), (err, its_err) = os.pipe(), os.pipe()
         its_in = os.open(os.devnull, os.O_RDONLY)
-        self.stdout, self.stderr = os.fdopen(out), os.fdopen(err)
+        self.stdout = os.fdopen(out)
+        self.stderr = os.fdopen(err)
         standard = {0: its_in, 1: its_out, 2: its_err}
         try:
             self._connection, self.pid = _ask(words, directory, environment, standard, session)
@@ -293,7 +294,8 @@ def _stand_by(connection, own):
     length, descriptors, _, _ = socket.recv_fds(connection, 8, 32)
     if not length:
         return  # the client went away without asking
-    size, data = int.from_bytes(length, "big"), b""
+    size = int.from_bytes(length, "big")
+    data = b""
     while len(data) < size:
         more = connection.recv(size - len(data))
         if not more:
@@ -392,7 +394,8 @@ def _ran(words, parent):
 def _be_warm_server(words, parent):
     from sweeper.run.launch import warm_server
 
-    watch, real = warm_server.start_watcher, os.getppid
+    watch = warm_server.start_watcher
+    real = os.getppid
 
     def start_watcher(driver, close):
         # It looks whether its parent, which here is the client's, is gone already.

@@ -255,7 +255,8 @@ def test_trials_that_cannot_be_evaluated_are_named_and_the_others_go_on(copy, ca
 
 def test_the_python_twin_gives_the_ranked_records_of_a_trial_that_is_not_finished(copy):
     copy.execute("UPDATE sweeper_trials SET result = NULL WHERE number = 1")
-    x, y = np.ones((50, 8), "float32"), np.arange(50) % 3
+    x = np.ones((50, 8), "float32")
+    y = np.arange(50) % 3
 
     def data(trial):
         return Data(test=(x, y), batch_size=trial.params["batch_size"])

@@ -234,7 +234,8 @@ def test_a_name_that_nothing_has_is_an_error(tmp_path):
 def test_a_copied_database_gives_the_same_models(plain, tmp_path):
     ran = plain.copy(tmp_path)
     before = {at: variables(ran.results.best.load_model(at=at)) for at in ("end", "best", 4)}
-    database, copy = ran.places["runs_dir"] / "sweeper.db", f"sqlite:///{tmp_path / 'copy.db'}"
+    database = ran.places["runs_dir"] / "sweeper.db"
+    copy = f"sqlite:///{tmp_path / 'copy.db'}"
     assert main(["db", "copy", f"sqlite:///{database}", copy]) == 0
     database.unlink()
     copied = ran.study.results(storage=copy, **ran.places).best

@@ -126,7 +126,9 @@ def test_without_the_keeper_files_are_changed(here, monkeypatch):
 def test_a_check_that_dies_at_any_line_of_its_journal_loses_and_changes_nothing(
     line, here, monkeypatch
 ):
-    before, note, written = contents(here), Keeper._note, []
+    before = contents(here)
+    note = Keeper._note
+    written = []
 
     def die(self, **entry):
         note(self, **entry)

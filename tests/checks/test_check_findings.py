@@ -149,7 +149,8 @@ def test_a_shortened_epoch_says_how_many_times_as_long_the_studys_is(batch_size,
 
 def short(samples, epochs, **options):
     """Shorten a training on so many samples, which are its validation, too."""
-    x, y = np.zeros((samples, 2), "float32"), np.zeros(samples)
+    x = np.zeros((samples, 2), "float32")
+    y = np.zeros(samples)
     plan = TrainingPlan(
         model=keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)]),
         data=Data(train=(x, y), validation=(x, y), **options),

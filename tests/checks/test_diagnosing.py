@@ -103,7 +103,8 @@ def test_a_python_without_tensorflow_is_broken(diagnosed, monkeypatch):
 def test_a_database_file_on_a_network_is_not_promised(
     mounted, storage, level, diagnosed, monkeypatch
 ):
-    mount, link = Path("far").absolute(), Path("link").absolute()
+    mount = Path("far").absolute()
+    link = Path("link").absolute()
     mount.mkdir()
     link.symlink_to(mount)
     disks = [SimpleNamespace(mountpoint="/", fstype="ext4")]

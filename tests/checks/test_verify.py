@@ -250,7 +250,8 @@ def test_a_logged_metric_changed_in_the_database_is_found_with_all_its_values(co
 
 def test_any_other_stored_result_that_was_changed_is_found(copy):
     wrong = "0" * 32
-    own, optuna = copy.trial_id(), copy.optuna_id()
+    own = copy.trial_id()
+    optuna = copy.optuna_id()
     copy.execute("UPDATE sweeper_trials SET digest = ? WHERE id = ?", wrong, own)
     copy.execute(
         "UPDATE sweeper_checkpoints SET digest = ? WHERE trial_id = ? AND step = 4", wrong, own

@@ -72,7 +72,8 @@ class Processes:
 
     def run(self, scripts, seconds):
         """Let processes, a script and its words each, begin together; what each said, and no error."""
-        given, said_of_all = self.process.stdin, self.process.stdout
+        given = self.process.stdin
+        said_of_all = self.process.stdout
         assert given is not None
         assert said_of_all is not None
         hanging = threading.Timer(seconds, self.process.kill)

@@ -90,7 +90,8 @@ def judge(file, directory, *, inline=True):
                     )
                 )
             except IndependenceError as error:
-                verdict.refusal, verdict.trial = str(error), number
+                verdict.refusal = str(error)
+                verdict.trial = number
                 break
     finally:
         forget_modules(before, PITFALLS)
@@ -104,7 +105,8 @@ def swept(file, directory, isolation="auto"):
     directory.mkdir(exist_ok=True)
     for each in (file, Path(__file__).with_name("small_study.py")):
         shutil.copy(each, directory)
-    before, path = set(sys.modules), [*sys.path]
+    before = set(sys.modules)
+    path = [*sys.path]
     try:
         return sweep(directory / file.name, directory / "runs", workers=1, isolation=isolation)
     finally:

@@ -98,7 +98,8 @@ def foreign_names(text):
     module = symtable.symtable(text, "block", "exec")
     own = {each.get_name() for each in module.get_symbols() if each.is_assigned()}
     own |= {each.get_name() for each in module.get_symbols() if each.is_imported()}
-    used, tables = set(), [module]
+    used = set()
+    tables = [module]
     while tables:
         table = tables.pop()
         tables += table.get_children()

@@ -62,7 +62,8 @@ def run_page(job):
     for block in job["blocks"]:
         sys.stdout.flush()
         print(f"--- {block['page']}:{block['line']}", flush=True)
-        begun, failed = Path(job["output"]).stat().st_size, failed_trials()
+        begun = Path(job["output"]).stat().st_size
+        failed = failed_trials()
         if block["file"]:
             Path(block["file"]).write_text(block["text"])
         elif block["language"] == "python":
@@ -162,7 +163,8 @@ def _shape(text):
 def _run_examples(block, names):
     """Run the examples of a docstring, which begin with the page's names; how many went wrong."""
     options = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
-    parser, runner = doctest.DocTestParser(), doctest.DocTestRunner(optionflags=options)
+    parser = doctest.DocTestParser()
+    runner = doctest.DocTestRunner(optionflags=options)
     test = parser.get_doctest(
         block["text"], dict(names), block["page"], block["page"], block["line"]
     )

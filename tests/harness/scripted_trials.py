@@ -232,7 +232,8 @@ def slot_context(
     repository, settings, runs, runner, listener, *, definition=None, host=None, **of_context
 ):
     """Return what the slots of a worker share; ``host`` is where it says that it is."""
-    worker, window = WorkerIdentity.here(), search_window(settings)
+    worker = WorkerIdentity.here()
+    window = search_window(settings)
     study = StudyAccess(
         repository=repository,
         settings=settings,
@@ -301,10 +302,12 @@ def scripted_sweep(directory, scripts, *, settings=None, context=None, **argumen
     ``arguments`` are the definition's, unless ``settings`` stand for it; ``context`` has arguments of
     the slots' context.
     """
-    given, events = definition(**arguments), []
+    given = definition(**arguments)
+    events = []
     settings = settings or given.settings()
     with opened_database(directory / "scripted.db") as database:
-        repository, launcher = Repository(database), ScriptedLauncher(scripts)
+        repository = Repository(database)
+        launcher = ScriptedLauncher(scripts)
         repository.create_or_open(row_of(settings, search_window(settings)))
         made = slot_context(
             *(repository, settings, directory, launcher, events.append),

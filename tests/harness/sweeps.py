@@ -109,7 +109,8 @@ def _environment(extra):
 def command(*words, cwd, env=None):
     """Run ``sweeper WORDS`` to its end; its fork servers are those of this process' tests."""
     process = _begun(words, cwd, env, session=False)
-    out, err = _Reading(process.stdout), _Reading(process.stderr)
+    out = _Reading(process.stdout)
+    err = _Reading(process.stderr)
     try:
         code = process.wait(LIMIT)
     except subprocess.TimeoutExpired:

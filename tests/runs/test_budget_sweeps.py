@@ -82,7 +82,9 @@ def test_three_slots_of_two_workers_give_the_sweep_of_one(sweeps):
 
 
 def test_workers_that_are_killed_again_and_again_give_the_sweep_of_one(sweeps):
-    options, draw, kills = sweeps.options("killed"), random.Random(5), 0
+    options = sweeps.options("killed")
+    draw = random.Random(5)
+    kills = 0
     while kills < 4:
         with FakeWorker(options) as victim:
             victim.wait_for("AttemptStarted")

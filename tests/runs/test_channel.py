@@ -47,7 +47,8 @@ def of_type(hint):
     """Values of a field of a message."""
     if hint in OF_TYPE:
         return OF_TYPE[hint]
-    origin, arguments = get_origin(hint), get_args(hint)
+    origin = get_origin(hint)
+    arguments = get_args(hint)
     if origin is Annotated:
         return st.floats(0, 1e9) if arguments[0] is float else of_type(arguments[0])
     if origin is Literal:

@@ -31,7 +31,10 @@ def unavailable(*, passing=True):
 def test_what_is_said_meanwhile_is_written_once_in_order_and_many_epochs_at_once(
     tmp_path, monkeypatch
 ):
-    record_epochs, away, tries, written = Repository.record_epochs, [True], [], []
+    record_epochs = Repository.record_epochs
+    away = [True]
+    tries = []
+    written = []
 
     def record(repository, token, records, values):
         tries.append(len(records))
@@ -98,7 +101,8 @@ def test_control_a_database_that_stays_is_none_the_worse_for_being_looked_at(tmp
 def test_a_database_that_goes_while_an_attempt_is_prepared_leaves_none_open(
     tmp_path, monkeypatch, *, passing
 ):
-    trial, errors = Repository.trial, [unavailable(passing=passing)] * 2
+    trial = Repository.trial
+    errors = [unavailable(passing=passing)] * 2
 
     def trial_once_it_is_back(repository, study, number):
         if errors:
@@ -115,7 +119,8 @@ def test_a_database_that_goes_while_an_attempt_is_prepared_leaves_none_open(
 
 
 def test_a_claim_whose_answer_is_lost_costs_no_attempt(tmp_path, monkeypatch):
-    claim, errors = Repository.claim, [unavailable()]
+    claim = Repository.claim
+    errors = [unavailable()]
 
     def claim_and_lose_the_answer(repository, *given, **options):
         claimed = claim(repository, *given, **options)

@@ -124,7 +124,8 @@ class Deaths:
 @pytest.fixture(scope="module")
 def deaths(tmp_path_factory):
     directory = tmp_path_factory.mktemp("deaths")
-    file, runs = DEATHS.write(directory / "deaths.py"), directory / "dead"
+    file = DEATHS.write(directory / "deaths.py")
+    runs = directory / "dead"
     words = ("run", file, "--workers", 1, "--runs-dir", runs)
     ended = command(*words, cwd=directory, env={"SWEEPER_TEST_DEATHS": "1"})
     alive = sweep(file, directory / "alive", workers=1, trials=len(CUT_OFF), isolation="inline")

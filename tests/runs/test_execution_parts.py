@@ -98,7 +98,8 @@ def test_a_driver_reports_what_differs_between_two_looks_at_a_trial():
     def kinds(*pair):
         return [type(event) for event in progress_between(*pair, 2.0)]
 
-    begun, trained = look("running"), look("running", 4)
+    begun = look("running")
+    trained = look("running", 4)
     ended = look("complete", 9, value=0.5)
     assert kinds(None, begun) == [AttemptStarted]
     assert kinds(begun, trained) == [TrainingStarted, EpochFinished]

@@ -55,7 +55,9 @@ def options(tmp_path):
 def test_a_schedule_with_the_first_length_as_a_constant_is_noticed_in_an_extended_trial(
     options, schedule, steps, said
 ):
-    extended, before, after = study(schedule, steps), [], []
+    extended = study(schedule, steps)
+    before = []
+    after = []
     extended.run(**{**options, "listener": before.append})
     extended.extend(3, **{**options, "listener": after.append})
     text = f"{schedule.__name__} has decay_steps=20, the steps of the study's first 2 epochs"

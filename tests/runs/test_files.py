@@ -99,7 +99,8 @@ def test_content_that_one_trial_decides_for_the_next_is_found_by_check_and_told_
         assert (beside == alone) == (name == "same"), name
         assert contents(directory) == {}, "what the trials made is gone"
     apart("run")
-    first, second = trial(0, lambda: CASES[case](1.0)), trial(1, lambda: CASES[case](2.0))
+    first = trial(0, lambda: CASES[case](1.0))
+    second = trial(1, lambda: CASES[case](2.0))
     found = list(in_a_run(second, [first]))
     assert {each.level for each in found} <= {"warning", "error"}
     assert found or case in UNANNOUNCED

@@ -86,7 +86,8 @@ def test_trials_share_a_gpus_memory_and_neighbours_have_different_gpus():
 
 
 def test_no_two_trials_are_on_one_device_at_a_time(tmp_path):
-    both, using = threading.Barrier(2, timeout=10), []
+    both = threading.Barrier(2, timeout=10)
+    using = []
 
     def look(trial):
         both.wait()

@@ -134,12 +134,15 @@ def observe(watched):
 
     def run(isolation):
         if isolation not in known:
-            file, runs, trials = watched, watched.parent / isolation, 3
+            file = watched
+            runs = watched.parent / isolation
+            trials = 3
             if isolation == "spawn":
                 shutil.copytree(run("fork").runs, runs)
             elif isolation == "importing":
                 text = replace(WATCHED, head=dedent(WATCHED.head) + STARTS_THREADS)
-                file, trials = text.write(watched.parent / "other_head.py"), 2
+                file = text.write(watched.parent / "other_head.py")
+                trials = 2
             elif isolation == "fork":
                 trials = 2
             how = "auto" if isolation == "importing" else isolation
@@ -170,7 +173,8 @@ def test_forked_and_spawned_trials_have_processes_of_their_own_and_the_digests_o
     observe, isolation
 ):
     """Each sets its process up before the first op."""
-    inline, other = observe("inline").results, observe(isolation).results
+    inline = observe("inline").results
+    other = observe(isolation).results
     assert sorted(other) == ([2] if isolation == "spawn" else [0, 1])
     assert all(r.digest for r in other.values())
     assert differing(other, {number: inline[number] for number in other}) == []

@@ -13,7 +13,9 @@ from scripted_trials import scripted_sweep
 from sweeper.checkpoint.store import CheckpointStore
 from sweeper.errors import CheckpointError
 
-HERE, COPIED, NOWHERE = "/runs/", "/elsewhere/", ""
+HERE = "/runs/"
+COPIED = "/elsewhere/"
+NOWHERE = ""
 UNTOLD = 0
 
 

@@ -127,7 +127,8 @@ def test_however_a_trial_ends_nothing_that_it_started_is_there_when_its_end_is_k
 def test_both_processes_of_a_server_and_its_trials_end_with_either(server, tmp_path, which):
     trial = server.launch(assignment("waits", tmp_path))
     family = family_of("waits", tmp_path)
-    parent, child = server._process.pid, psutil.Process(trial.pid).ppid()
+    parent = server._process.pid
+    child = psutil.Process(trial.pid).ppid()
     assert psutil.Process(child).ppid() == parent
     os.kill(parent if which == "parent" else child, signal.SIGKILL)
     assert server._process.wait() == -signal.SIGKILL
@@ -201,7 +202,8 @@ def test_a_signal_in_the_first_moments_of_a_spawned_trial_is_no_crash(
     """Ctrl-C reaches it while its Python starts, and while it imports TensorFlow."""
     stubs = tmp_path / "stubs"
     stubs.mkdir()
-    importing, signalled = stubs / "importing", stubs / "signalled"
+    importing = stubs / "importing"
+    signalled = stubs / "signalled"
     (stubs / "keras.py").write_text(
         "import time\n"
         "from pathlib import Path\n"
@@ -279,7 +281,9 @@ def test_what_was_killed_is_waited_for_and_only_what_cannot_be_killed_is_given_u
 
 def test_the_children_of_an_orphan_that_has_just_ended_are_killed_too(looks, monkeypatch):
     """They are this process's only after the look in which their parent was seen to have ended."""
-    ended, below, killed = SlowToDie(7, 0), SlowToDie(8, 60), []
+    ended = SlowToDie(7, 0)
+    below = SlowToDie(8, 60)
+    killed = []
 
     def kill_tree(child):
         killed.append(child.pid)

@@ -14,7 +14,8 @@ from sweeper.spec.repeating import Repeating
 
 def _train(trial):
     """Give a value that depends on the parameter and the seed alone."""
-    x, settings = trial.suggest(), trial.assignment.settings
+    x = trial.suggest()
+    settings = trial.assignment.settings
     position = settings.repeating.seed_position(trial.assignment.number)
     noise = random.Random(f"{settings.seed} {position}").random()
     trial.begin()
@@ -78,7 +79,8 @@ def test_the_repeats_of_a_configuration_have_its_parameters_and_paired_seeds(tmp
         stored = optuna.load_study(study_name="scripted", storage=storage).trials
     numbered = [(t.user_attrs["configuration"], t.user_attrs["repeat"]) for t in stored]
     assert numbered == [(n // 3, n % 3) for n in range(15)]
-    leader, best = results.configurations[0], results.best
+    leader = results.configurations[0]
+    best = results.best
     assert (best.value, best.number) == (leader.mean, leader.best_trial)
     assert best.params == leader.params
 

@@ -126,7 +126,8 @@ def fail_late(trial):
     return raise_error(trial)
 
 
-ALIKE, OTHERWISE = {None: raise_error}, {None: raise_error, 1: crash, 2: run_out_of_memory}
+ALIKE = {None: raise_error}
+OTHERWISE = {None: raise_error, 1: crash, 2: run_out_of_memory}
 LATE = {None: fail_late}
 
 

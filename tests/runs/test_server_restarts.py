@@ -69,7 +69,8 @@ def own():
     """A server with a database of sweeper's; skipped where PostgreSQL is not tested at all."""
     if not os.environ.get(POSTGRES):
         pytest.skip(f"{POSTGRES} is unset; set it to a server's URL to run these on PostgreSQL")
-    on_path, debian = shutil.which("initdb"), Path("/usr/lib/postgresql").glob("*/bin/initdb")
+    on_path = shutil.which("initdb")
+    debian = Path("/usr/lib/postgresql").glob("*/bin/initdb")
     newest = max(debian, key=lambda path: float(path.parts[-3]), default=None)
     if not (on_path or newest):
         without = pytest.fail if os.environ.get("CI") else pytest.skip

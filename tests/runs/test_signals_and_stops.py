@@ -82,7 +82,9 @@ def hangup_is(how):
         signal.signal(signal.SIGHUP, before)
 
 
-INT, TERM, HUP = signal.SIGINT, signal.SIGTERM, signal.SIGHUP
+INT = signal.SIGINT
+TERM = signal.SIGTERM
+HUP = signal.SIGHUP
 
 
 @pytest.mark.parametrize(
@@ -138,7 +140,8 @@ def test_what_its_checkpoint_knows_is_told_again_by_a_trial_that_goes_on(tmp_pat
 
 @pytest.mark.parametrize("late", [0, 4], ids=["at once", "after four answers that are late"])
 def test_a_second_interrupt_leaves_a_trial_to_be_resumed(tmp_path, monkeypatch, late):
-    finish, calls = Repository.finish, []
+    finish = Repository.finish
+    calls = []
 
     def answer_late(repository, *arguments, **named):
         calls.append(arguments)

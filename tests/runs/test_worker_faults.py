@@ -116,7 +116,8 @@ def test_the_comparison_notices_each_fault(repository, undisturbed):
 @pytest.mark.chaos
 def test_two_minutes_of_every_fault_at_once_costs_no_result(server, repository, tmp_path):
     """Three hosts, one of them killed, stopped or cut off every half second, at random."""
-    given, chance = {"trials": 120, "epochs": 8}, random.Random(3)
+    given = {"trials": 120, "epochs": 8}
+    chance = random.Random(3)
     plain = tmp_path / "plain"
     undisturbed = undisturbed_results(repository, plain, "chaos-undisturbed", **given)
     disturbed = new_study(repository, tmp_path / "chaos", "chaos", **given)

@@ -23,7 +23,8 @@ from sweeper.train.sources import tfdata as tfdata_module
 from sweeper.train.sources.runner import Reader
 
 X, Y = digits(96)
-SHORTEST, LONGEST = 1e-3, 10.0
+SHORTEST = 1e-3
+LONGEST = 10.0
 """Seconds: a block of one step, and one as long as an epoch after a few."""
 
 
@@ -231,7 +232,8 @@ def test_no_batch_begins_beyond_a_limit(name, tmp_path):
 
 
 def test_calls_at_steps_do_not_part_steps_that_nobody_wants():
-    parts, calls = [], []
+    parts = []
+    calls = []
 
     def run(epoch, begin, end):
         parts.append((begin, end))
@@ -321,6 +323,7 @@ def test_control_seeds_that_are_not_put_back_are_noticed(tmp_path, monkeypatch):
             found.append([batch[1].numpy().tolist() for batch in batches])
         return found
 
-    rewound, left = orders(rewound=True), orders(rewound=False)
+    rewound = orders(rewound=True)
+    left = orders(rewound=False)
     assert rewound[0] == rewound[1]
     assert left[0] != left[1]

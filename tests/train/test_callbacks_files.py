@@ -72,7 +72,8 @@ def test_rows_of_attempts_that_were_lost_before_any_checkpoint_are_not_doubled(
 
 @pytest.mark.parametrize("append", [False, pytest.param(True, marks=pytest.mark.whole)])
 def test_rows_after_the_checkpoint_are_not_doubled(append, tmp_path):
-    csv, whole = tmp_path / "epochs.csv", tmp_path / "whole.csv"
+    csv = tmp_path / "epochs.csv"
+    whole = tmp_path / "whole.csv"
     attempt(csv, tmp_path / "kept", dies_in=2, append=append)
     assert rows(csv) == ["epoch", "0", "1"]
     with csv.open("a") as stream:

@@ -39,7 +39,8 @@ def measuring(data, model=mlp, step=None):
 class Batches(keras.utils.PyDataset):
     def __init__(self, x, y):
         super().__init__()
-        self.x, self.y = x, y
+        self.x = x
+        self.y = y
 
     def __len__(self):
         return 3

@@ -13,7 +13,8 @@ import sweeper
 from sweeper import Data, Every
 from sweeper.errors import DataError, UncapturableError
 
-X, Y = np.arange(20.0).reshape(10, 2), np.arange(10)
+X = np.arange(20.0).reshape(10, 2)
+Y = np.arange(10)
 
 
 @pytest.fixture

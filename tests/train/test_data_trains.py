@@ -229,7 +229,8 @@ class Bcoo:
     def __init__(self, dense):
         self.indices = np.argwhere(dense)
         self.data = dense[dense != 0]
-        self.shape, self.dtype = dense.shape, dense.dtype
+        self.shape = dense.shape
+        self.dtype = dense.dtype
 
 
 def sparse_batches(form):

@@ -36,7 +36,8 @@ def test_resumed_after_the_last_checkpoint(callbacks, delivered, tmp_path):
         planned = plan(data=models.data, callbacks=callbacks, objective="val_loss")
         return train(planned, watcher, load_newest([tmp_path], pytest.fail))
 
-    whole, again = trained(Watcher(tmp_path)), trained(Watcher())
+    whole = trained(Watcher(tmp_path))
+    again = trained(Watcher())
     ends = [(loop.delivered_epoch(("val_loss",)), loop.measure()) for loop in (whole, again)]
     assert ends[0] == ends[1]
     assert ends[0][0] == delivered

@@ -47,7 +47,8 @@ from sweeper.train.state import callbacks as state_callbacks
 from sweeper.train.state import state as state_module
 from sweeper.train.state import variables as state_variables
 
-LAST_STEP, NEXT_LAST_STEP = ("last step", 0), ("last step", 1)
+LAST_STEP = ("last step", 0)
+NEXT_LAST_STEP = ("last step", 1)
 VALIDATION = ("validation", 1)
 END = ("end", 2)
 """Stops besides steps: after the last step of an epoch, inside a validation, and after two epochs."""
@@ -338,7 +339,8 @@ def differing(a, b):
     """Where two outcomes differ: the paths, and both values where they are short."""
     found = []
     for name in sorted({*a, *b}, key=str):
-        one, other = a.get(name), b.get(name)
+        one = a.get(name)
+        other = b.get(name)
         if isinstance(one, Mapping) and isinstance(other, Mapping):
             found += [f"{name}/{inside}" for inside in differing(one, other)]
         elif isinstance(one, list) and isinstance(other, list) and len(one) == len(other):

@@ -41,7 +41,8 @@ def made(kind=keras.Sequential, **options):
 
 def two_inputs():
     keras.utils.set_random_seed(3)
-    a, b = keras.Input((8,), name="a"), keras.Input((8,), name="b")
+    a = keras.Input((8,), name="a")
+    b = keras.Input((8,), name="b")
     model = keras.Model([a, b], keras.layers.Dense(1)(keras.layers.Add()([a, b])))
     model.compile("sgd", "mse")
     return model
@@ -49,7 +50,8 @@ def two_inputs():
 
 def own_target():
     keras.utils.set_random_seed(3)
-    a, b = keras.Input((8,)), keras.Input((8,))
+    a = keras.Input((8,))
+    b = keras.Input((8,))
     model = Distance([a, b], keras.layers.Dense(1)(keras.layers.Add()([a, b])))
     model.compile("sgd")
     return model
@@ -115,7 +117,8 @@ def test_replacing_fit_and_giving_a_directory_is_the_whole_edit(name, tmp_path):
     options = {"epochs": 3, **BRIEF, **options}
     if len(arguments) == 3:
         del options["batch_size"]
-    theirs, ours = build(), build()
+    theirs = build()
+    ours = build()
     expected = theirs.fit(*arguments, **options)
     history = sweeper.fit(ours, *arguments, **options, checkpoints=tmp_path)
     assert (history.history, history.epoch) == (expected.history, expected.epoch)
@@ -233,7 +236,8 @@ KINDS["of the object"] = own_of_object
 @pytest.fixture
 def patched(monkeypatch):
     """A library that replaces ``keras.Model.fit`` by a function around the one that it found; its notes."""
-    found, notes = keras.Model.fit, []
+    found = keras.Model.fit
+    notes = []
 
     def safe_patch(model, *arguments, **options):
         notes.append("begin")
@@ -311,7 +315,8 @@ def test_a_trial_calls_the_override(tmp_path):
 
 
 def test_other_models_in_an_override_are_fitted_by_keras(tmp_path):
-    teacher, fits = made(), []
+    teacher = made()
+    fits = []
 
     class Distilled(keras.Sequential):
         def fit(self, x, y, **options):
@@ -429,7 +434,8 @@ def test_a_loop_that_always_asks_for_one_epoch_is_an_error_that_names_the_cure(t
 
 
 def test_a_finished_training_says_so_once_and_does_not_undo_changes(tmp_path):
-    said, model = [], made()
+    said = []
+    model = made()
     options = {**BRIEF, "epochs": 2, "checkpoints": tmp_path, "notice": said.append}
     first = sweeper.fit(model, X, Y, **options)
     history = dict(first.history)
@@ -498,7 +504,8 @@ def test_a_stateful_network_trains_as_in_fit(samples, batch, tmp_path):
 
     series = np.random.default_rng(0).random((samples, 3, 1))
     options = {"batch_size": batch, "shuffle": False, "epochs": 2, "verbose": 0}
-    expected, model = network(), network()
+    expected = network()
+    model = network()
     expected.fit(series, series[:, 0], **options)
     sweeper.fit(model, series, series[:, 0], **options, checkpoints=tmp_path)
     ours, theirs = ([v.numpy() for v in each.variables] for each in (model, expected))

@@ -59,7 +59,8 @@ def test_001_every_n_steps_a_checkpoint_below_the_best_so_far_and_above_the_trai
         return [load_checkpoint(path).step for path in list_checkpoints(directory)]
 
     history = run(tmp_path / "whole")
-    chosen, best = [], 99999.0
+    chosen = []
+    best = 99999.0
     for epoch, (cost, validation) in enumerate(
         zip(history["loss"], history["val_loss"], strict=True), 1
     ):

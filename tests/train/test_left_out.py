@@ -171,8 +171,12 @@ def test_a_value_that_set_state_puts_back_otherwise_has_another_fingerprint(chan
     state = begun(callback)
     change(callback)
     before = fingerprints(state)
-    callback.same[2], callback.long[5], callback.table["epochs"] = 4, 0, 3
-    callback.numbered[0], callback.inner.count, callback.array[2] = "none", 5, 1.0
+    callback.same[2] = 4
+    callback.long[5] = 0
+    callback.table["epochs"] = 3
+    callback.numbered[0] = "none"
+    callback.inner.count = 5
+    callback.array[2] = 1.0
     callback.members.discard("a")
     callback.nested["deep"][0]["x"] = 9
     after = fingerprints(state)

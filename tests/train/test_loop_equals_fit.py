@@ -56,7 +56,8 @@ def options_of(data):
 
 def compared(build, data, options, callbacks=tuple, hooks=HOOKS):
     """The model that ``fit`` has trained, and our loop, from the same seeds; both were called alike."""
-    theirs, ours = Recorder(hooks), Recorder(hooks)
+    theirs = Recorder(hooks)
+    ours = Recorder(hooks)
     model = plan(model=build, data=lambda: data).model
     model.fit(**options, epochs=3, shuffle=False, callbacks=[*callbacks(), theirs], verbose=0)
     planned = plan(model=build, data=lambda: data, callbacks=lambda: [*callbacks(), ours])
@@ -242,7 +243,8 @@ def test_a_step_of_its_own_is_given_x_alone_as_fit_gives_it(eager, tmp_path):
         model.compile(optimizer="sgd", loss="mse", run_eagerly=eager)
         return model
 
-    expected, given = made(), made()
+    expected = made()
+    given = made()
     expected.fit(kinds.X, batch_size=10, epochs=2, shuffle=False, verbose=0)
     data = Data(train=kinds.X, batch_size=10, shuffle=False)
     sweeper.fit(given, data, epochs=2, checkpoints=tmp_path)

@@ -106,7 +106,8 @@ def test_values_that_replicas_have_alike_are_in_the_file_once(stopped):
 
 
 def test_a_plain_model_gets_what_a_reader_of_the_replicas_would(stopped):
-    model, loaded = stopped[0]._plan.model, stopped[1]
+    model = stopped[0]._plan.model
+    loaded = stopped[1]
     plain = drifting()
     load_variables(plain, loaded)
     for was, now in zip(model.variables, plain.variables, strict=True):

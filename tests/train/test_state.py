@@ -134,7 +134,8 @@ def test_what_is_tracked_comes_back_by_name(tmp_path):
     def light(objects, epochs=3):
         return plan(model=one_layer, data=unvalidated, tracked=lambda: objects, epochs=epochs)
 
-    first, second = tracked(), tracked()
+    first = tracked()
+    second = tracked()
     train(light(first), Draws(tmp_path, block=1, stop_at=3))
     expected = draw(first)
     train(light(second, 1), Watcher(), load_newest([tmp_path], pytest.fail))

@@ -45,7 +45,8 @@ def test_calls_come_at_their_steps_and_at_no_others(stops, tmp_path):
 
 
 def test_a_call_stands_beside_callbacks_of_single_batches_and_executions_of_several():
-    seen, calls = [], []
+    seen = []
+    calls = []
 
     class Listens(keras.callbacks.Callback):
         def on_train_batch_end(self, batch, logs=None):

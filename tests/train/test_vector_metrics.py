@@ -96,7 +96,9 @@ LOGGED = ["on_train_batch_end", "on_test_end", "on_epoch_end"]
     ],
 )
 def test_callbacks_history_and_csv_are_fits_own(model, made, tmp_path):
-    given, theirs, ours = made(), Recorder(LOGGED), Recorder(LOGGED)
+    given = made()
+    theirs = Recorder(LOGGED)
+    ours = Recorder(LOGGED)
 
     def callbacks(recorder, file):
         return [recorder, keras.callbacks.CSVLogger(str(tmp_path / file))]

@@ -205,7 +205,8 @@ def test_values_of_a_layer_with_another_name_are_not_taken_for_its_own(tmp_path)
 
 @pytest.mark.parametrize("whole", [False, True])
 def test_weights_in_the_layout_of_keras_2_are_refused_with_advice(whole, tmp_path):
-    source, path = sequential(keras.layers.Dense(2)), tmp_path / "old.h5"
+    source = sequential(keras.layers.Dense(2))
+    path = tmp_path / "old.h5"
     if whole:
         legacy_h5_format.save_model_to_hdf5(source, str(path))
     else:
@@ -317,7 +318,8 @@ def test_a_fresh_unbuilt_model_is_built_first_and_callbacks_see_the_values(base)
     given(np.zeros((1, 8), "float32"))
     given.optimizer.build(given.trainable_variables)
     given.load_weights(base)
-    callback, said = Begins(), []
+    callback = Begins()
+    said = []
     options = {"warm_start": base, "notice": said.append, "callbacks": lambda: [callback]}
     fitted(late_mlp, unvalidated, epochs=1, **options)
     assert equal(callback.seen, given.get_weights())
@@ -355,7 +357,8 @@ def test_a_resumed_trial_ends_alike_without_the_file_and_says_what_it_cannot(tmp
         options |= {"callbacks": callbacks, "warm_start": warm_start, "epochs": 2}
         return Runner(tmp_path / name)(regression, **UNVALIDATED, **options).results.trials[0]
 
-    cold, whole = ran("cold", None), ran("whole", WarmStart(base))
+    cold = ran("cold", None)
+    whole = ran("whole", WarmStart(base))
     said = []
     resumed = ran("resumed", WarmStart(base), [base], listener=said.append)
     assert [attempt.outcome for attempt in resumed.attempts] == ["crashed", "complete"]
@@ -380,7 +383,8 @@ def test_another_trials_checkpoint_is_found_by_its_finished_epochs(place, tmp_pa
     assert kept.keys() == set(range(1, 7))
 
     def begin(at, number=0):
-        given, said = WarmStart.from_trial("small", number, at=at, **places), []
+        given = WarmStart.from_trial("small", number, at=at, **places)
+        said = []
         data = lambda: without_validation(None)  # noqa: E731
         weights = begun(given.path, regression(None), data, said, at=at)
         return weights, said[0].partition(" (")[0]
@@ -440,7 +444,8 @@ def test_numbers_of_generated_names_are_of_no_account_and_those_of_the_users_are
 
 
 def test_a_file_that_has_changed_is_refused_by_the_digest_of_its_content(tmp_path):
-    base, copy = tmp_path / "base.weights.h5", tmp_path / "copy.weights.h5"
+    base = tmp_path / "base.weights.h5"
+    copy = tmp_path / "copy.weights.h5"
     dense_net().save_weights(base)
     shutil.copy(base, copy)
 
