@@ -16,8 +16,8 @@ def fitted(model, data=small_data, *, step=None, callbacks=tuple, epochs=2, **op
     built = model()
     taken = None if step is None else step()
     with TemporaryDirectory() as directory:
-        given = {"checkpoints": directory, "callbacks": callbacks(), "verbose": 0, **options}
-        return sweeper.fit(built, data(), step=taken, epochs=epochs, **given)
+        arguments = {"checkpoints": directory, "callbacks": callbacks(), "verbose": 0, **options}
+        return sweeper.fit(built, data(), step=taken, epochs=epochs, **arguments)
 
 
 def fitted_in_parts(stops, directory, model, data=small_data, *, callbacks=tuple, **options):

@@ -73,7 +73,7 @@ def errors_of(published):
 def text_of(published):
     """What a cell prints, and the text of the value that it ends with."""
     streams = [content for kind, content in published if kind == "stream"]
-    texts = [each["text"] for each in streams if each["name"] == "stdout"]
+    texts = [stream["text"] for stream in streams if stream["name"] == "stdout"]
     texts += [
         content["data"]["text/plain"] for kind, content in published if kind == "execute_result"
     ]
@@ -82,5 +82,5 @@ def text_of(published):
 
 def html_of(published):
     """The HTML of the value that a cell ends with."""
-    [shown] = [c["data"]["text/html"] for kind, c in published if kind == "execute_result"]
-    return shown
+    [html] = [c["data"]["text/html"] for kind, c in published if kind == "execute_result"]
+    return html

@@ -34,13 +34,13 @@ def test_what_is_said_meanwhile_is_written_once_in_order_and_many_epochs_at_once
     record_epochs = Repository.record_epochs
     away = [True]
     tries = []
-    written = []
+    writes = []
 
     def record(repository, token, records, values):
         tries.append(len(records))
         if away:
             raise unavailable()
-        written.append([record.epoch for record in records])
+        writes.append([record.epoch for record in records])
         assert values == {record.epoch: record.metrics["loss"] for record in records}
         return record_epochs(repository, token, records, values)
 
@@ -55,12 +55,12 @@ def test_what_is_said_meanwhile_is_written_once_in_order_and_many_epochs_at_once
         with sweep.serving():
             assert until(lambda: sum(isinstance(e, EpochFinished) for e in sweep.events) == 250)
             assert until(lambda: len(tries) >= 2)
-            assert not written
+            assert not writes
             away.clear()
         assert sweep.outcomes() == ["complete"]
         assert [record.epoch for record in sweep.trials[0].epochs] == list(range(250))
-        assert [epoch for each in written for epoch in each] == list(range(250))
-        assert len(written) <= 4, "one that was on its way, and hundred at a time"
+        assert [epoch for epochs in writes for epoch in epochs] == list(range(250))
+        assert len(writes) <= 4, "one that was on its way, and hundred at a time"
         gone, back = sweep.notices
         assert gone.startswith("the database is unreachable since")
         assert "Training continues" in gone
@@ -122,8 +122,8 @@ def test_a_claim_whose_answer_is_lost_costs_no_attempt(tmp_path, monkeypatch):
     claim = Repository.claim
     errors = [unavailable()]
 
-    def claim_and_lose_the_answer(repository, *given, **options):
-        claimed = claim(repository, *given, **options)
+    def claim_and_lose_the_answer(repository, *arguments, **options):
+        claimed = claim(repository, *arguments, **options)
         if errors:
             raise errors.pop()
         return claimed
@@ -145,10 +145,10 @@ class Writes:
         self.error = None
         self.written = []
 
-    def write(self, what):
+    def write(self, entry):
         if self.error is not None:
             raise self.error
-        self.written.append(what)
+        self.written.append(entry)
 
 
 def patiently():
@@ -162,9 +162,9 @@ def writes():
 
 @pytest.fixture
 def queue():
-    made = WriteQueue("test", DatabaseHealth(lambda _event: None, limit=600.0))
-    yield made
-    made.close()
+    write_queue = WriteQueue("test", DatabaseHealth(lambda _event: None, limit=600.0))
+    yield write_queue
+    write_queue.close()
 
 
 def test_whoever_waits_looks_around_and_may_leave(writes, queue):

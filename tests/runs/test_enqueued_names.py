@@ -42,9 +42,9 @@ def study(*enqueue, trials=1):
     ],
 )
 def test_a_misspelt_name_ends_the_run_and_the_right_one_gives_its_value(tmp_path, name, said):
-    given = {name: 0.01, "kind": "plain"}
+    enqueued = {name: 0.01, "kind": "plain"}
     with pytest.raises(DefinitionError) as raised:
-        sweep_inline(study(given), tmp_path)
+        sweep_inline(study(enqueued), tmp_path)
     assert "ParameterError: enqueue[0] gives" in str(raised.value)
     assert said in str(raised.value)
     mended = study({"learning_rate": 0.01, "kind": "plain"}).write(tmp_path / "small.py")
@@ -93,5 +93,5 @@ def test_a_trial_that_has_drawn_its_parameters_keeps_them_and_says_so(tmp_path):
     mended = study(plain, {**plain, "learning_rate": 0.01}, trials=2)
     swept = sweep(mended.write(tmp_path / "small.py"), tmp_path / "runs", workers=1)
     assert swept.trials[1].params == failed.params
-    said = "trial 1 keeps 'learning_rate' of an earlier attempt, and not of enqueue[1]"
-    assert any(said in text for text in swept.notices)
+    message = "trial 1 keeps 'learning_rate' of an earlier attempt, and not of enqueue[1]"
+    assert any(message in text for text in swept.notices)

@@ -28,7 +28,7 @@ def load_data(trial):
     return sweeper.Data(train=(x, x), batch_size=2)
 
 
-def study(schedule=Cosine, decay_steps=7, **given):
+def study(schedule=Cosine, decay_steps=7, **changes):
     """A study of two epochs of ten steps; its trials' learning rate is a schedule."""
 
     def build_model(trial):
@@ -39,7 +39,7 @@ def study(schedule=Cosine, decay_steps=7, **given):
         return model
 
     values = {"name": "s", "epochs": 2, "trials": 1, "objective": "loss", "sampler": "random"}
-    return sweeper.Study(model=build_model, data=load_data, threads=1, **{**values, **given})
+    return sweeper.Study(model=build_model, data=load_data, threads=1, **{**values, **changes})
 
 
 @pytest.fixture
@@ -56,13 +56,15 @@ def test_a_schedule_with_the_first_length_as_a_constant_is_noticed_in_an_extende
     options, schedule, steps, said
 ):
     extended = study(schedule, steps)
-    before = []
-    after = []
-    extended.run(**{**options, "listener": before.append})
-    extended.extend(3, **{**options, "listener": after.append})
+    run_events = []
+    extend_events = []
+    extended.run(**{**options, "listener": run_events.append})
+    extended.extend(3, **{**options, "listener": extend_events.append})
     text = f"{schedule.__name__} has decay_steps=20, the steps of the study's first 2 epochs"
-    found = [[text in notice for notice in notices_of(events)] for events in (before, after)]
-    assert list(map(any, found)) == [False, said]
+    matches = [
+        [text in notice for notice in notices_of(events)] for events in (run_events, extend_events)
+    ]
+    assert list(map(any, matches)) == [False, said]
 
 
 def test_the_best_trials_are_extended_and_the_same_again_says_nothing(options):

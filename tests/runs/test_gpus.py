@@ -99,10 +99,10 @@ def test_no_two_trials_are_on_one_device_at_a_time(tmp_path):
     with scripted_sweep(tmp_path, {None: look}, trials=6, context={"devices": devices}) as sweep:
         sweep.serve(2)
         assert [set(using[n : n + 2]) for n in (0, 2, 4)] == [{("0", 100), ("3", 200)}] * 3
-        stored = sweep.repository.database.read(
+        rows = sweep.repository.database.read(
             lambda c: list(c.exec_driver_sql("SELECT devices FROM sweeper_attempts").scalars())
         )
-        assert sorted(stored) == ["0", "0", "0", "3", "3", "3"]
+        assert sorted(rows) == ["0", "0", "0", "3", "3", "3"]
 
 
 LIMITING = """

@@ -44,9 +44,9 @@ def resume(directory, first):
         sweep.serve()
         if sweep.error is not None:
             raise sweep.error
-        said = [n for n in sweep.notices if "no longer at" in n or "checkpoints in" in n]
-        stored = [record.path for record in sweep.trials[0].checkpoints]
-        return sweep.launcher.launched[1].known, stored, " ".join(said)
+        notices = [n for n in sweep.notices if "no longer at" in n or "checkpoints in" in n]
+        paths = [record.path for record in sweep.trials[0].checkpoints]
+        return sweep.launcher.launched[1].known, paths, " ".join(notices)
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,9 @@ def resume(directory, first):
 def test_a_trial_goes_on_from_what_is_there_and_a_loss_is_said(
     tmp_path, placed, known, stored, said
 ):
-    paths, in_database, text = resume(tmp_path, lambda t: [place(t, *each) for each in placed])
+    paths, in_database, text = resume(
+        tmp_path, lambda t: [place(t, *position) for position in placed]
+    )
     assert [int(path[-9:]) for path in paths] == known
     assert [int(path[-9:]) for path in in_database] == stored
     assert all(HERE in path for path in paths), "a copy is gone on with"
@@ -87,18 +89,18 @@ def test_checkpoints_elsewhere_are_found_by_their_paths_and_their_files_are_brou
         place(trial, 1, COPIED)
         place(trial, 2, COPIED)
 
-    paths, stored, said = resume(tmp_path, first)
-    assert list(paths) == stored
+    paths, in_database, notice = resume(tmp_path, first)
+    assert list(paths) == in_database
     assert COPIED in paths[1]
-    assert f"checkpoints in {Path(paths[0]).parent}" in said
+    assert f"checkpoints in {Path(paths[0]).parent}" in notice
     [log] = (tmp_path / "runs").rglob("log.csv")
     assert log.read_text() == (own or "theirs"), "what is there stays"
 
 
 def test_what_lies_in_an_object_store_is_known_by_its_name(tmp_path):
     url = "s3://bucket/scripted/trial-00000/attempt-01/checkpoints/step-000000004"
-    paths, _, said = resume(tmp_path, lambda trial: trial.keep(4, url))
-    assert (paths, said) == ((url,), "")
+    paths, _, notice = resume(tmp_path, lambda trial: trial.keep(4, url))
+    assert (paths, notice) == ((url,), "")
 
 
 def test_a_disk_that_does_not_tell_is_no_missing_checkpoint(tmp_path, monkeypatch):

@@ -77,13 +77,13 @@ ENDS = {
 pytestmark = pytest.mark.usefixtures("real_servers")
 
 
-def assignment(how, directory):
-    files = str(directory / f"{how}.json")
-    return assignment_in(directory, name=how, files=files, checkpoints=())
+def assignment(fate, directory):
+    files = str(directory / f"{fate}.json")
+    return assignment_in(directory, name=fate, files=files, checkpoints=())
 
 
-def family_of(how, directory):
-    file = directory / f"{how}.json"
+def family_of(fate, directory):
+    file = directory / f"{fate}.json"
     assert until(file.exists)
     return json.loads(file.read_text())
 
@@ -109,11 +109,11 @@ def test_however_a_trial_ends_nothing_that_it_started_is_there_when_its_end_is_k
 ):
     waiting = server.launch(assignment("waits", tmp_path))
     others = family_of("waits", tmp_path)
-    for how, status in ENDS.items():
-        trial = server.launch(assignment(how, tmp_path))
+    for fate, status in ENDS.items():
+        trial = server.launch(assignment(fate, tmp_path))
         ended = trial.wait(20)
-        left = [pid for pid in family_of(how, tmp_path) if live(pid)]
-        assert (ended, left) == (status, []), how
+        survivors = [pid for pid in family_of(fate, tmp_path) if live(pid)]
+        assert (ended, survivors) == (status, []), fate
         trial.channel.close()
     assert all(map(live, others)), "the control: those of a trial that runs are let alone"
     waiting.kill()
@@ -186,10 +186,10 @@ def test_nothing_that_a_trial_started_outlives_the_driver(program, tmp_path, how
     driver.wait(20)
     all_of_it = [server, trial, *family]
     gone = until(lambda: not any(map(live, all_of_it)), 10)
-    left = [pid for pid in all_of_it if live(pid)]
-    for pid in left:
+    survivors = [pid for pid in all_of_it if live(pid)]
+    for pid in survivors:
         os.kill(pid, signal.SIGKILL)
-    assert gone, left
+    assert gone, survivors
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux gives orphans to a process")
@@ -228,9 +228,9 @@ def test_a_signal_in_the_first_moments_of_a_spawned_trial_is_no_crash(
             imports_or_has_ended()
             time.sleep(0.04)
         signalled.touch()
-        said = trial.channel.receive(30)
-        assert said.fault == "environment", trial.wait(5)
-        assert "it was imported to the end" in said.error
+        message = trial.channel.receive(30)
+        assert message.fault == "environment", trial.wait(5)
+        assert "it was imported to the end" in message.error
         assert trial.wait(20) == ExitStatus(0)
         trial.channel.close()
 
@@ -257,13 +257,13 @@ class SlowToDie:
 @pytest.fixture
 def looks(monkeypatch):
     """What this process sees as its children, look after look; the last one again and again."""
-    seen = []
-    here = SimpleNamespace(children=lambda: seen.pop(0) if len(seen) > 1 else seen[0])
+    children = []
+    here = SimpleNamespace(children=lambda: children.pop(0) if len(children) > 1 else children[0])
     monkeypatch.setattr(orphans.psutil, "Process", lambda: here)
     monkeypatch.setattr(orphans, "kill_tree", lambda child: None)
     monkeypatch.setattr(orphans, "_PATIENCE", 0.05)
     monkeypatch.setattr(orphans.os, "geteuid", lambda: 1000)
-    return seen
+    return children
 
 
 def test_what_was_killed_is_waited_for_and_only_what_cannot_be_killed_is_given_up(

@@ -191,7 +191,8 @@ def test_a_retried_trial_has_all_its_tries_again_and_its_window_is_not_redrawn(t
         sweep.serve()
         assert sweep.outcomes(0) == ["crashed"] * 2
         sweep.repository.retry("scripted", 0)
-        scripts[(0, 3)], scripts[(0, 4)] = crash, finish
+        scripts[(0, 3)] = crash
+        scripts[(0, 4)] = finish
         sweep.serve()
         assert sweep.outcomes(0) == ["crashed"] * 3 + ["complete"]
         assert sweep.outcomes(1) == ["complete"]
@@ -312,7 +313,9 @@ def test_all_attempts_of_a_trial_have_one_run_id_and_every_other_trial_has_anoth
     scripts = {(0, 1): crash, (0, 2): crash}
     with scripted_sweep(tmp_path, scripts, trials=2) as sweep:
         sweep.serve()
-        launched = [(each.number, each.run_id) for each in sweep.launcher.launched]
+        launched = [
+            (assignment.number, assignment.run_id) for assignment in sweep.launcher.launched
+        ]
         assert [number for number, _ in launched] == [0, 0, 0, 1]
         ids = [run_id for _, run_id in launched]
         assert len(set(ids[:3])) == 1

@@ -98,7 +98,7 @@ def test_a_server_that_crashes_and_starts_again_costs_no_result(own, undisturbed
     server, repository = own
     options = new_study(repository, tmp_path, "restarted", **TRIALS)
     options = replace(options, pace=0.15, first_pace=0.4, lease_seconds=LEASE)
-    trained = []
+    event_counts = []
     with ExitStack() as stack:
         workers = [stack.enter_context(FakeWorker(options)) for _ in range(2)]
         for seconds_away in (2 * LEASE, 0):
@@ -107,9 +107,9 @@ def test_a_server_that_crashes_and_starts_again_costs_no_result(own, undisturbed
             server.kill()
             for worker in workers:
                 worker.wait_for("Notice", "the database is unreachable since")
-            before = [len(worker.events) for worker in workers]
+            counts = [len(worker.events) for worker in workers]
             time.sleep(seconds_away)
-            trained.append([len(w.events) - b for w, b in zip(workers, before, strict=True)])
+            event_counts.append([len(w.events) - b for w, b in zip(workers, counts, strict=True)])
             server.start()
             for worker in workers:
                 worker.wait_for("Notice", "the database is reachable again after")
@@ -118,7 +118,7 @@ def test_a_server_that_crashes_and_starts_again_costs_no_result(own, undisturbed
     trials = repository.trials(options.study)
     assert faults_of(trials, undisturbed) == []
     assert {len(trial.attempts) for trial in trials} == {1}
-    assert min(trained[0]) >= 2
+    assert min(event_counts[0]) >= 2
     assert len(away) == 4
 
 
@@ -132,13 +132,13 @@ def test_nine_minutes_without_the_server_stop_no_training_and_lose_nothing(
         worker.wait_for("AttemptStarted")
         time.sleep(1.0)
         server.kill()
-        before = len(worker.events)
+        count = len(worker.events)
         time.sleep(AWAY)
-        trained = len(worker.events) - before
+        new_events = len(worker.events) - count
         server.start()
         worker.wait_for("Notice", "the database is reachable again after")
         assert worker.end() == 0
     trials = repository.trials(options.study)
     assert faults_of(trials, undisturbed) == []
     assert {len(trial.attempts) for trial in trials} == {1}
-    assert trained >= TRIALS["epochs"]
+    assert new_events >= TRIALS["epochs"]

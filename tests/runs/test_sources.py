@@ -32,8 +32,8 @@ def study(**changes):
 def test_a_definition_travels_by_value_with_what_its_functions_use():
     offset = 4
     source = source_of(study(model=lambda trial: trial + offset))
-    found = load_source(source)
-    assert (source.how, found.name, found.model(1)) == ("pickled", "s", 5)
+    loaded = load_source(source)
+    assert (source.how, loaded.name, loaded.model(1)) == ("pickled", "s", 5)
 
 
 def test_what_cannot_travel_is_named():
@@ -77,9 +77,9 @@ def test_a_study_by_value_is_the_study_that_its_file_is(tmp_path):
             assert loaded.code is not None
             return loaded.code
 
-    stored = code(by_file)
-    assert code(by_value).changes_since(stored) == ()
-    assert code(replace(by_value, defined_code=None)).changes_since(stored) != ()
+    file_code = code(by_file)
+    assert code(by_value).changes_since(file_code) == ()
+    assert code(replace(by_value, defined_code=None)).changes_since(file_code) != ()
 
 
 @pytest.mark.parametrize(

@@ -257,9 +257,9 @@ def resumed(tmp_path_factory):
     names = []
 
     def make():
-        made = holders()
-        names[:] = made
-        return list(made.values())
+        callbacks = holders()
+        names[:] = callbacks
+        return list(callbacks.values())
 
     ended = stopped_and_resumed(make, directory, 10)
     return dict(zip(names, ended, strict=True))

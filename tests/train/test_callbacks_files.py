@@ -61,12 +61,12 @@ def test_rows_of_attempts_that_were_lost_before_any_checkpoint_are_not_doubled(
 
     csv = tmp_path / "epochs.csv"
     csv.write_text("epoch,mine\n41,1.0\n")
-    before = rows(csv) if append else ["epoch"]
+    first_rows = rows(csv) if append else ["epoch"]
     attempts(1, 1, None)
-    assert rows(csv) == [*before, "0", "1", "2"]
+    assert rows(csv) == [*first_rows, "0", "1", "2"]
     attempts(None)
-    own = rows(csv)[-3:] if append else []
-    assert rows(csv) == [*before, *own, "0", "1", "2"], "a training of its own"
+    last_rows = rows(csv)[-3:] if append else []
+    assert rows(csv) == [*first_rows, *last_rows, "0", "1", "2"], "a training of its own"
     assert [path.name for path in tmp_path.iterdir()] == ["epochs.csv"], "nothing is left beside it"
 
 

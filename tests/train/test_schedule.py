@@ -56,10 +56,10 @@ def test_a_checkpoint_is_due_by_what_is_counted_over_the_whole_trial(every, step
 @pytest.mark.parametrize("stall", [0.001, 0.05, 0.5])
 def test_auto_keeps_the_stall_under_one_percent(stall):
     training = Training("auto", step=0.01, stall=stall)
-    begun = training.now
+    start = training.now
     training.run(40_000)
     assert training.taken
-    share = training.stalled / (training.now - begun)
+    share = training.stalled / (training.now - start)
     assert share <= 0.0101
 
 

@@ -96,26 +96,28 @@ LOGGED = ["on_train_batch_end", "on_test_end", "on_epoch_end"]
     ],
 )
 def test_callbacks_history_and_csv_are_fits_own(model, made, tmp_path):
-    given = made()
-    theirs = Recorder(LOGGED)
-    ours = Recorder(LOGGED)
+    arrays = made()
+    keras_recorder = Recorder(LOGGED)
+    own_recorder = Recorder(LOGGED)
 
     def callbacks(recorder, file):
         return [recorder, keras.callbacks.CSVLogger(str(tmp_path / file))]
 
-    fitted = plan(model=model, data=lambda: given).model
+    fitted = plan(model=model, data=lambda: arrays).model
     fitted.fit(
-        *given.train, batch_size=16, epochs=3, shuffle=False, verbose=0,
-        validation_data=given.validation, callbacks=callbacks(theirs, "theirs.csv"),
+        *arrays.train, batch_size=16, epochs=3, shuffle=False, verbose=0,
+        validation_data=arrays.validation, callbacks=callbacks(keras_recorder, "theirs.csv"),
     )  # fmt: skip
-    again = plan(model=model, data=lambda: given, callbacks=lambda: callbacks(ours, "ours.csv"))
-    loop = train(again, Watcher())
+    planned = plan(
+        model=model, data=lambda: arrays, callbacks=lambda: callbacks(own_recorder, "ours.csv")
+    )
+    loop = train(planned, Watcher())
     # As text, which has the type, the dtype and each digit of a number.
-    assert "array(" in repr(ours.calls[-1])
-    assert repr(ours.calls) == repr(theirs.calls)
+    assert "array(" in repr(own_recorder.calls[-1])
+    assert repr(own_recorder.calls) == repr(keras_recorder.calls)
     assert repr(loop.history.history) == repr(fitted.history.history)
     assert (tmp_path / "ours.csv").read_text() == (tmp_path / "theirs.csv").read_text()
-    assert equal(weights(again.model), weights(fitted))
+    assert equal(weights(planned.model), weights(fitted))
 
 
 class Adds(keras.callbacks.Callback):
@@ -220,9 +222,9 @@ def test_an_objective_that_is_no_number_is_refused_as_soon_as_that_is_known(
 ):
     """Before training, or of an eager model after its first validation."""
     watcher = Watcher()
-    given = replace(data(), validation_freq=freq)
+    infrequent = replace(data(), validation_freq=freq)
     with pytest.raises(ObjectiveError, match=said):
-        train(plan(model=model, data=lambda: given, objective=objective), watcher)
+        train(plan(model=model, data=lambda: infrequent, objective=objective), watcher)
     assert len(watcher.epochs) == trained
 
 

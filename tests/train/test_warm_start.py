@@ -55,13 +55,13 @@ def numbers(*shape, begin=0.0):
 
 def tree(**children):
     """Objects as Keras 2 and an Estimator's model function had them, by attributes."""
-    made = Tree()
+    root = Tree()
     for name, child in children.items():
         below = tree(**child) if isinstance(child, dict) else child
         below = tf.Variable(below) if isinstance(below, np.ndarray) else below
-        made._track_trackable(below, name=name.replace("__", "-"))
-        made.__dict__[name] = below
-    return made
+        root._track_trackable(below, name=name.replace("__", "-"))
+        root.__dict__[name] = below
+    return root
 
 
 NET = {
@@ -71,8 +71,8 @@ NET = {
 
 
 def saved(directory, **objects):
-    made = {n: tree(**o) if isinstance(o, dict) else o for n, o in objects.items()}
-    return Path(tf.train.Checkpoint(**made).save(str(directory / "ckpt")))
+    trackables = {n: tree(**o) if isinstance(o, dict) else o for n, o in objects.items()}
+    return Path(tf.train.Checkpoint(**trackables).save(str(directory / "ckpt")))
 
 
 def nothing():
@@ -81,19 +81,19 @@ def nothing():
 
 def begun(path, model, data=nothing, said=None, **options):
     """The weights with which the training of the model begins."""
-    given = {"warm_start": WarmStart(path, **options), "epochs": 0}
+    arguments = {"warm_start": WarmStart(path, **options), "epochs": 0}
     notice = (lambda _: None) if said is None else said.append
-    return fitted(lambda: model, data, notice=notice, **given).model.get_weights()
+    return fitted(lambda: model, data, notice=notice, **arguments).model.get_weights()
 
 
 def refused(path, model, *names, **options):
     """Check that the file is refused for the model, with these names, and nothing is assigned."""
-    before = model.get_weights()
+    weights = model.get_weights()
     with pytest.raises(WarmStartError) as raised:
         begun(path, model, **options)
     for name in (str(path), *names):
         assert name in str(raised.value), raised.value
-    assert equal(model.get_weights(), before)
+    assert equal(model.get_weights(), weights)
 
 
 EXPECTED = [NET["l1"]["kernel"], NET["l1"]["bias"], NET["head"]["kernel"]]
@@ -130,8 +130,8 @@ def test_layers_in_a_list_fit_by_keras_2s_names(tmp_path):
     model = eager(Stack())
     path = saved(tmp_path, net={"blocks": {"0": NET["l1"], "1": NET["head"]}})
     assert equal(begun(path, model), EXPECTED)
-    theirs = tf.train.Checkpoint(net=model).save(str(tmp_path / "own"))
-    refused(theirs, model, "is not in it; looked for blocks/0/_kernel")
+    checkpoint = tf.train.Checkpoint(net=model).save(str(tmp_path / "own"))
+    refused(checkpoint, model, "is not in it; looked for blocks/0/_kernel")
 
 
 def test_a_directory_gives_its_latest_checkpoint_and_a_file_of_one_the_whole(tmp_path):
@@ -314,16 +314,16 @@ class Begins(keras.callbacks.Callback):
 
 
 def test_a_fresh_unbuilt_model_is_built_first_and_callbacks_see_the_values(base):
-    given = late_mlp()
-    given(np.zeros((1, 8), "float32"))
-    given.optimizer.build(given.trainable_variables)
-    given.load_weights(base)
+    expected = late_mlp()
+    expected(np.zeros((1, 8), "float32"))
+    expected.optimizer.build(expected.trainable_variables)
+    expected.load_weights(base)
     callback = Begins()
-    said = []
-    options = {"warm_start": base, "notice": said.append, "callbacks": lambda: [callback]}
+    notices = []
+    options = {"warm_start": base, "notice": notices.append, "callbacks": lambda: [callback]}
     fitted(late_mlp, unvalidated, epochs=1, **options)
-    assert equal(callback.seen, given.get_weights())
-    (notice,) = said
+    assert equal(callback.seen, expected.get_weights())
+    (notice,) = notices
     assert re.fullmatch(
         rf"begins from {base} \(Keras weights, digest \w{{8}}\): 8 of the model's 8 variables",
         notice,
@@ -359,13 +359,13 @@ def test_a_resumed_trial_ends_alike_without_the_file_and_says_what_it_cannot(tmp
 
     cold = ran("cold", None)
     whole = ran("whole", WarmStart(base))
-    said = []
-    resumed = ran("resumed", WarmStart(base), [base], listener=said.append)
+    events = []
+    resumed = ran("resumed", WarmStart(base), [base], listener=events.append)
     assert [attempt.outcome for attempt in resumed.attempts] == ["crashed", "complete"]
     assert [e.metrics for e in resumed.epochs] == [e.metrics for e in whole.epochs]
     assert [e.metrics for e in resumed.epochs] != [e.metrics for e in cold.epochs]
     without = "without the file it can be neither started again nor verified"
-    assert sum(without in str(event) for event in said) == 1
+    assert sum(without in str(event) for event in events) == 1
     report = dict(resumed.warm_start)
     assert list(report.pop("matched").values()) == ["layers/dense/vars/0", "layers/dense/vars/1"]
     numbers = {"of": 2, "optimizer": 0, "mismatches": []}
@@ -379,19 +379,19 @@ def test_another_trials_checkpoint_is_found_by_its_finished_epochs(place, tmp_pa
     often = {"checkpoint_every": Every(steps=1), "keep": Keep(last=9)}
     ran = Runner(tmp_path)(regression, **UNVALIDATED, epochs=3, **often, **places)
     trial = ran.results.best
-    kept = {checkpoint.step: checkpoint.path for checkpoint in trial.checkpoints}
-    assert kept.keys() == set(range(1, 7))
+    paths = {checkpoint.step: checkpoint.path for checkpoint in trial.checkpoints}
+    assert paths.keys() == set(range(1, 7))
 
     def begin(at, number=0):
-        given = WarmStart.from_trial("small", number, at=at, **places)
-        said = []
+        source = WarmStart.from_trial("small", number, at=at, **places)
+        notices = []
         data = lambda: without_validation(None)  # noqa: E731
-        weights = begun(given.path, regression(None), data, said, at=at)
-        return weights, said[0].partition(" (")[0]
+        weights = begun(source.path, regression(None), data, notices, at=at)
+        return weights, notices[0].partition(" (")[0]
 
-    for at, step in (("last", 6), (1, 2), (2, 4)):
-        weights, said = begin(at)
-        assert said == f"begins from {kept[step]}"
+    for epoch, step in (("last", 6), (1, 2), (2, 4)):
+        weights, message = begin(epoch)
+        assert message == f"begins from {paths[step]}"
         assert equal(weights, trial.load_model(at=step).get_weights())
     if place is None:
         [end] = list_checkpoints(tmp_path / "runs/small/trial-00000/end")
@@ -412,7 +412,7 @@ def test_the_optimizer_is_taken_by_its_slots_and_never_for_another_kind(tmp_path
     path = list_checkpoints(tmp_path)[-1]
     target = dense_net(keras.optimizers.SGD(0.1, momentum=0.9))
     begun(path, target, optimizer=True)
-    slots = [[v.numpy() for v in each.optimizer.variables[2:]] for each in (source, target)]
+    slots = [[v.numpy() for v in model.optimizer.variables[2:]] for model in (source, target)]
     assert equal(*slots)
     assert all(np.any(slot) for slot in slots[0])
     assert float(target.optimizer.learning_rate.numpy()) == pytest.approx(0.1)
@@ -424,9 +424,9 @@ def test_the_optimizer_is_taken_by_its_slots_and_never_for_another_kind(tmp_path
 def test_numbers_of_generated_names_are_of_no_account_and_those_of_the_users_are(tmp_path):
     def net(name=None):
         layers = [keras.Input((2,)), keras.layers.Dense(2, name=name)]
-        made = keras.Sequential(layers)
-        made.compile("sgd", "mse")
-        return made
+        model = keras.Sequential(layers)
+        model.compile("sgd", "mse")
+        return model
 
     def checkpoint(name):
         ones = (np.ones((4, 2)), np.ones((4, 2)))
