@@ -130,16 +130,16 @@ def test_the_tests_that_a_killed_process_takes_with_it_have_failed(run):
 
 @pytest.mark.whole
 @pytest.mark.parametrize(
-    ("left", "words"),
+    ("leftover", "words"),
     [
         ("atexit.register(os.kill, os.getpid(), signal.SIGKILL)", "ended with -9"),
         ("open(__file__)", "unclosed file"),
     ],
     ids=["killed", "a file left open"],
 )
-def test_a_process_that_does_not_end_well_is_an_error(left, words, run):
+def test_a_process_that_does_not_end_well_is_an_error(leftover, words, run):
     head = "import atexit, os, signal\nclass Left: ...\n\n"
-    good = f"def test_good():\n    it = Left()\n    it.own, it.file = it, {left}\n"
+    good = f"def test_good():\n    it = Left()\n    it.own, it.file = it, {leftover}\n"
     code, output = run(test_ending=head + good)
     assert code == 1, output
     assert "1 passed, 1 error" in output

@@ -166,7 +166,7 @@ def test_it_is_part_of_the_definition_and_its_default_is_not_written_down():
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         ({"at": "first"}, "at='first'; .* 'end', 'last', 'best'"),
         (
@@ -175,6 +175,6 @@ def test_it_is_part_of_the_definition_and_its_default_is_not_written_down():
         ),
     ],
 )
-def test_what_it_cannot_be_is_refused(options, said):
-    with pytest.raises(DefinitionError, match=said):
+def test_what_it_cannot_be_is_refused(options, message):
+    with pytest.raises(DefinitionError, match=message):
         study(**options)

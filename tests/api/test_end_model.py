@@ -117,7 +117,7 @@ def test_in_an_object_store_it_is_read_and_removed_as_on_a_disk(run, finished, m
 
 
 @pytest.mark.parametrize(
-    ("removed", "said"),
+    ("removed", "message"),
     [
         ("end", "no stored model at the end .*{path} was removed"),
         (
@@ -126,13 +126,13 @@ def test_in_an_object_store_it_is_read_and_removed_as_on_a_disk(run, finished, m
         ),
     ],
 )
-def test_one_that_is_lost_or_whose_checkpoint_is_gone_is_refused(plain, tmp_path, removed, said):
+def test_one_that_is_lost_or_whose_checkpoint_is_gone_is_refused(plain, tmp_path, removed, message):
     """It is never taken for one that did not change."""
     ran = plain.copy(tmp_path)
     path = ran.places["runs_dir"] / "small/trial-00000" / removed
     digest = ran.results.best.digest
     shutil.rmtree(path)
-    with pytest.raises(CheckpointError, match=said.format(path=path, digest=digest)):
+    with pytest.raises(CheckpointError, match=message.format(path=path, digest=digest)):
         ran.results.best.load_model()
 
 

@@ -295,7 +295,7 @@ def test_ctrl_c_ends_it_with_what_was_measured_kept(copy):
 
 
 @pytest.mark.parametrize(
-    ("data", "said"),
+    ("data", "message"),
     [
         (lambda _: "other.py", "'other.py' names no function"),
         (lambda _: "nowhere.py:data", "nowhere.py does not exist"),
@@ -312,8 +312,8 @@ def test_ctrl_c_ends_it_with_what_was_measured_kept(copy):
         ),
     ],
 )
-def test_data_of_a_wrong_form_end_the_evaluation(copy, data, said):
-    with pytest.raises(UsageError, match=said):
+def test_data_of_a_wrong_form_end_the_evaluation(copy, data, message):
+    with pytest.raises(UsageError, match=message):
         copy.evaluate(0, data=data(copy))
     assert copy.stored() == []
 

@@ -51,7 +51,7 @@ def judged(differences, other=None, *, repeats=None):
 
 
 @pytest.mark.parametrize(
-    ("found", "repeats", "check"),
+    ("differences", "repeats", "check"),
     [
         ({(20, 1): [LOST], (40, 2): [LOST]}, True, "determinism"),
         ({(40, 2): [LOST]}, True, "resume"),
@@ -60,11 +60,11 @@ def judged(differences, other=None, *, repeats=None):
     ids=["before the kill", "after the kill", "after it, and never the same"],
 )
 def test_a_difference_before_the_kill_does_not_repeat_and_one_after_it_was_lost(
-    found, repeats, check
+    differences, repeats, check
 ):
-    [finding], promises = judged(found, repeats=repeats)
+    [finding], promises = judged(differences, repeats=repeats)
     assert (finding.level, finding.check, promises) == ("error", check, [])
-    assert f"at step {min(found)[0]}" in finding.message
+    assert f"at step {min(differences)[0]}" in finding.message
     assert "callback Jitter, attribute 'n': 1 and 2" in finding.message
     assert "look in callback Jitter (study.py:20);" in finding.message
     assert str(finding.line) == "study.py:20"
@@ -96,7 +96,7 @@ def settings(**changes):
 
 
 @pytest.mark.parametrize(
-    ("changes", "kept"),
+    ("changes", "count"),
     [
         ({}, 2),
         ({"keep": Keep(last=1)}, 1),
@@ -108,8 +108,8 @@ def settings(**changes):
         ({"keep": Keep(last=1, when=bool)}, 10),
     ],
 )
-def test_the_estimate_of_disk_goes_by_the_studys_rules(changes, kept):
-    assert checkpoints_kept(settings(**changes), 100, 50.0) == kept
+def test_the_estimate_of_disk_goes_by_the_studys_rules(changes, count):
+    assert checkpoints_kept(settings(**changes), 100, 50.0) == count
 
 
 def test_the_estimate_of_time_is_for_whole_epochs_and_all_trials_side_by_side():

@@ -210,7 +210,7 @@ def line_with(text, file="small.py"):
 
 
 @pytest.mark.parametrize(
-    ("text", "check", "message", "at"),
+    ("text", "check", "message", "fragment"),
     [
         (StudyText(model="raise KeyError('colour')"), "build", "KeyError: 'colour'", "raise Key"),
         (
@@ -239,13 +239,13 @@ def line_with(text, file="small.py"):
     ids=["raises", "objective", "data", "capture", "nothing", "package", "clock", "random bytes"],
 )
 def test_what_does_not_train_or_not_repeat_is_an_error_with_its_line(
-    text, check, message, at, checked
+    text, check, message, fragment, checked
 ):
     report = checked(text, 1 if check == "installation" else 4)
     [finding] = [candidate for candidate in report["findings"] if candidate["level"] == "error"]
     assert finding["check"] == check
     assert message in finding["message"]
-    assert (Path(finding["file"]).name, finding["line"]) == ("small.py", line_with(at))
+    assert (Path(finding["file"]).name, finding["line"]) == ("small.py", line_with(fragment))
     assert not any("bit for bit" in promise for promise in report["held"])
 
 

@@ -19,9 +19,9 @@ def diagnosed(tmp_path, monkeypatch, capsys):
     """Runs ``doctor`` where TensorFlow answers as is given; returns its exit code and findings by name."""
     monkeypatch.chdir(tmp_path)
 
-    def diagnose(*words, said=WELL):
-        if said is not None:
-            monkeypatch.setattr("sweeper.checks.doctor._ask", lambda: said)
+    def diagnose(*words, answer=WELL):
+        if answer is not None:
+            monkeypatch.setattr("sweeper.checks.doctor._ask", lambda: answer)
         code = main(["doctor", "--json", *words])
         report = json.loads(capsys.readouterr().out)
         assert report["promised"] == (code == 0)
@@ -66,27 +66,27 @@ def test_a_package_that_is_missing_or_too_old_is_broken_and_an_extras_is_a_note(
 
 
 @pytest.mark.parametrize(
-    ("said", "name", "level", "code"),
+    ("answer", "name", "level", "code"),
     [
         ({"error": "exited with 1: ImportError: libcuda"}, "TensorFlow", "broken", 1),
         ({**WELL, "repeats": False}, "deterministic kernels", "unpromised", 4),
     ],
 )
-def test_what_tensorflow_cannot_do_is_named(said, name, level, code, diagnosed):
-    ended, findings = diagnosed(said=said)
+def test_what_tensorflow_cannot_do_is_named(answer, name, level, code, diagnosed):
+    ended, findings = diagnosed(answer=answer)
     assert (ended, findings[name]["level"]) == (code, level)
 
 
 @pytest.mark.whole
 def test_tensorflow_itself_is_asked_and_answers(diagnosed):
-    _, findings = diagnosed(said=None)
+    _, findings = diagnosed(answer=None)
     assert "CPU" in findings["devices"]["seen"]
     assert findings["deterministic kernels"]["level"] == "ok"
 
 
 def test_a_python_without_tensorflow_is_broken(diagnosed, monkeypatch):
     monkeypatch.setattr("sweeper.checks.doctor._PROBE", "import a_package_that_is_not_there")
-    code, findings = diagnosed(said=None)
+    code, findings = diagnosed(answer=None)
     assert (code, findings["TensorFlow"]["level"]) == (1, "broken")
     assert "a_package_that_is_not_there" in findings["TensorFlow"]["seen"]
 

@@ -165,8 +165,8 @@ class Recorder(keras.callbacks.Callback):
 
     def _recording(self, hook):
         def record(*arguments, logs=None):
-            given = [dict(a) if isinstance(a, dict) else a for a in arguments]
-            self.calls.append((hook, *given, None if logs is None else dict(logs)))
+            copies = [dict(a) if isinstance(a, dict) else a for a in arguments]
+            self.calls.append((hook, *copies, None if logs is None else dict(logs)))
 
         return record
 

@@ -67,8 +67,10 @@ def test_what_is_said_meanwhile_is_written_once_in_order_and_many_epochs_at_once
         assert back.startswith("the database is reachable again after")
 
 
-@pytest.mark.parametrize("how", ["removed", "replaced"])
-def test_a_file_that_is_removed_ends_the_run_with_an_error_and_costs_no_checkpoint(tmp_path, how):
+@pytest.mark.parametrize("change", ["removed", "replaced"])
+def test_a_file_that_is_removed_ends_the_run_with_an_error_and_costs_no_checkpoint(
+    tmp_path, change
+):
     def script(trial):
         (Path(trial.assignment.checkpoints[-1]) / "step-000000001").mkdir(parents=True)
         return train_until_stopped(trial)
@@ -77,17 +79,17 @@ def test_a_file_that_is_removed_ends_the_run_with_an_error_and_costs_no_checkpoi
         with sweep.serving():
             assert until(lambda: list(tmp_path.rglob("step-000000001")))
             file = tmp_path / "scripted.db"
-            if how == "replaced":
+            if change == "replaced":
                 shutil.copy(file, tmp_path / "other")
                 (tmp_path / "other").replace(file)
             else:
                 file.unlink()
         assert isinstance(sweep.error, DatabaseUnavailableError)
-        assert f"was {how}" in str(sweep.error)
+        assert f"was {change}" in str(sweep.error)
         assert "checkpoints are not affected" in str(sweep.error)
         assert list(tmp_path.rglob("step-000000001"))
         assert len(sweep.launcher.launched) == 1, "nothing more is begun"
-        assert file.exists() == (how == "replaced"), "no empty file takes its place"
+        assert file.exists() == (change == "replaced"), "no empty file takes its place"
 
 
 def test_control_a_database_that_stays_is_none_the_worse_for_being_looked_at(tmp_path, monkeypatch):

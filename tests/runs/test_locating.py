@@ -50,7 +50,7 @@ def resume(directory, first):
 
 
 @pytest.mark.parametrize(
-    ("placed", "known", "stored", "said"),
+    ("placed", "known_steps", "stored_steps", "pattern"),
     [
         ([(2, HERE)], [2], [2], None),
         ([(1, COPIED), (1, HERE, UNTOLD)], [1], [1], None),
@@ -67,22 +67,24 @@ def resume(directory, first):
     ],
 )
 def test_a_trial_goes_on_from_what_is_there_and_a_loss_is_said(
-    tmp_path, placed, known, stored, said
+    tmp_path, placed, known_steps, stored_steps, pattern
 ):
     paths, in_database, text = resume(
         tmp_path, lambda t: [place(t, *position) for position in placed]
     )
-    assert [int(path[-9:]) for path in paths] == known
-    assert [int(path[-9:]) for path in in_database] == stored
+    assert [int(path[-9:]) for path in paths] == known_steps
+    assert [int(path[-9:]) for path in in_database] == stored_steps
     assert all(HERE in path for path in paths), "a copy is gone on with"
-    assert re.search(said, text) if said else text == ""
+    assert re.search(pattern, text) if pattern else text == ""
 
 
-@pytest.mark.parametrize("own", [None, "mine"])
-def test_checkpoints_elsewhere_are_found_by_their_paths_and_their_files_are_brought(tmp_path, own):
+@pytest.mark.parametrize("content", [None, "mine"])
+def test_checkpoints_elsewhere_are_found_by_their_paths_and_their_files_are_brought(
+    tmp_path, content
+):
     def first(trial):
         files = Path(trial.assignment.files)
-        for directory, text in ((str(files).replace(HERE, COPIED), "theirs"), (files, own)):
+        for directory, text in ((str(files).replace(HERE, COPIED), "theirs"), (files, content)):
             if text is not None:
                 Path(directory).mkdir(parents=True)
                 (Path(directory) / "log.csv").write_text(text)
@@ -94,7 +96,7 @@ def test_checkpoints_elsewhere_are_found_by_their_paths_and_their_files_are_brou
     assert COPIED in paths[1]
     assert f"checkpoints in {Path(paths[0]).parent}" in notice
     [log] = (tmp_path / "runs").rglob("log.csv")
-    assert log.read_text() == (own or "theirs"), "what is there stays"
+    assert log.read_text() == (content or "theirs"), "what is there stays"
 
 
 def test_what_lies_in_an_object_store_is_known_by_its_name(tmp_path):

@@ -164,10 +164,10 @@ if __name__ == "__main__":
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux gives orphans to a process")
-@pytest.mark.parametrize("how", ["returns", "is killed while all stand still"])
-def test_nothing_that_a_trial_started_outlives_the_driver(program, tmp_path, how):
+@pytest.mark.parametrize("ending", ["returns", "is killed while all stand still"])
+def test_nothing_that_a_trial_started_outlives_the_driver(program, tmp_path, ending):
     driver = subprocess.Popen(
-        [sys.executable, "-c", DRIVER, str(program), str(tmp_path), how],
+        [sys.executable, "-c", DRIVER, str(program), str(tmp_path), ending],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
         stdout=subprocess.PIPE,
         text=True,
@@ -177,11 +177,11 @@ def test_nothing_that_a_trial_started_outlives_the_driver(program, tmp_path, how
     with driver.stdout:
         server, trial = map(int, driver.stdout.readline().split())
     family = family_of("waits", tmp_path)
-    if "stand still" in how:
+    if "stand still" in ending:
         for pid in (server, trial, family[0]):
             os.kill(pid, signal.SIGSTOP)
         os.killpg(driver.pid, signal.SIGSTOP)
-    if how != "returns":
+    if ending != "returns":
         driver.kill()
     driver.wait(20)
     all_of_it = [server, trial, *family]

@@ -132,7 +132,7 @@ LATE = {None: fail_late}
 
 
 @pytest.mark.parametrize(
-    ("scripts", "arguments", "begun"),
+    ("scripts", "arguments", "count"),
     [
         (ALIKE, {}, 2),
         ({None: crash}, {}, 2),
@@ -145,23 +145,23 @@ LATE = {None: fail_late}
         (OTHERWISE, {}, 5),
     ],
 )
-def test_only_trials_that_all_fail_with_one_error_end_the_run(tmp_path, scripts, arguments, begun):
+def test_only_trials_that_all_fail_with_one_error_end_the_run(tmp_path, scripts, arguments, count):
     policy = {"retries": {"crash": 0, "memory": 0}, **arguments}
     with scripted_sweep(tmp_path, scripts, trials=5, **policy) as sweep:
         sweep.serve()
-        assert len(sweep.trials) == begun
-        if begun == 5:
+        assert len(sweep.trials) == count
+        if count == 5:
             assert sweep.error is None
             return
         assert isinstance(sweep.error, TrialError)
         when = " before their first step" * (fail_late not in scripts.values())
-        assert f"all {begun} trials so far failed{when} with the same error" in str(sweep.error)
+        assert f"all {count} trials so far failed{when} with the same error" in str(sweep.error)
         assert "sweeper retry scripted --failed" in str(sweep.error)
 
 
-@pytest.mark.parametrize(("trains", "begun"), [(False, 2), (True, 4)])
+@pytest.mark.parametrize(("trains", "count"), [(False, 2), (True, 4)])
 def test_no_further_trial_begins_until_the_first_ones_show_whether_every_one_fails(
-    tmp_path, trains, begun
+    tmp_path, trains, count
 ):
     """Beside a trial that failed before its first step the other slot waits for the one that is starting."""
     failed = threading.Event()
@@ -181,7 +181,7 @@ def test_no_further_trial_begins_until_the_first_ones_show_whether_every_one_fai
 
     with scripted_sweep(tmp_path, {0: fails, 1: starts}, trials=4) as sweep:
         sweep.serve(2)
-        assert len(sweep.launcher.launched) == begun
+        assert len(sweep.launcher.launched) == count
         assert (sweep.error is None) is trains
 
 

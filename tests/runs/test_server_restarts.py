@@ -65,7 +65,7 @@ class OwnServer:
 
 
 @pytest.fixture(scope="module")
-def own():
+def own_server():
     """A server with a database of sweeper's; skipped where PostgreSQL is not tested at all."""
     if not os.environ.get(POSTGRES):
         pytest.skip(f"{POSTGRES} is unset; set it to a server's URL to run these on PostgreSQL")
@@ -88,14 +88,14 @@ def own():
 
 
 @pytest.fixture(scope="module")
-def undisturbed(own, tmp_path_factory):
-    return undisturbed_results(own[1], tmp_path_factory.mktemp("undisturbed"), **TRIALS)
+def undisturbed(own_server, tmp_path_factory):
+    return undisturbed_results(own_server[1], tmp_path_factory.mktemp("undisturbed"), **TRIALS)
 
 
 @pytest.mark.whole
-def test_a_server_that_crashes_and_starts_again_costs_no_result(own, undisturbed, tmp_path):
+def test_a_server_that_crashes_and_starts_again_costs_no_result(own_server, undisturbed, tmp_path):
     """Away for longer than a lease lasts: nobody could renew, so nobody loses anything."""
-    server, repository = own
+    server, repository = own_server
     options = new_study(repository, tmp_path, "restarted", **TRIALS)
     options = replace(options, pace=0.15, first_pace=0.4, lease_seconds=LEASE)
     event_counts = []
@@ -124,9 +124,9 @@ def test_a_server_that_crashes_and_starts_again_costs_no_result(own, undisturbed
 
 @pytest.mark.soak
 def test_nine_minutes_without_the_server_stop_no_training_and_lose_nothing(
-    own, undisturbed, tmp_path
+    own_server, undisturbed, tmp_path
 ):
-    server, repository = own
+    server, repository = own_server
     options = replace(new_study(repository, tmp_path, "nine-minutes", **TRIALS), first_pace=70.0)
     with FakeWorker(options) as worker:
         worker.wait_for("AttemptStarted")

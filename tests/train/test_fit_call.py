@@ -167,7 +167,7 @@ def test_a_tuple_is_inputs_and_targets_unless_the_model_has_as_many_inputs(tmp_p
 
 
 @pytest.mark.parametrize(
-    ("given", "error", "message"),
+    ("arguments", "error", "message"),
     [
         ({}, DataError, "x is not given"),
         ({"x": X, "data": (X, Y)}, UsageError, "both given"),
@@ -180,9 +180,9 @@ def test_a_tuple_is_inputs_and_targets_unless_the_model_has_as_many_inputs(tmp_p
         ({"x": X, "y": Y, "shuffle": "batch"}, DataError, "shuffle='batch'"),
     ],
 )
-def test_arguments_that_contradict_are_refused_by_name(given, error, message, tmp_path):
+def test_arguments_that_contradict_are_refused_by_name(arguments, error, message, tmp_path):
     with pytest.raises(error, match=message):
-        sweeper.fit(made(), **given, checkpoints=tmp_path / "c")
+        sweeper.fit(made(), **arguments, checkpoints=tmp_path / "c")
     assert not (tmp_path / "c").exists()
 
 

@@ -90,15 +90,15 @@ def test_where_the_study_asks_for_it_the_first_such_epoch_ends_the_trial():
 
 
 @pytest.mark.parametrize(
-    ("at", "said"),
+    ("at", "message"),
     [("last", "at the end of the last epoch, 3"), ("best", "in all 3 epochs")],
 )
-def test_a_value_that_is_not_finite_fails_its_trial(at, said, tmp_path):
+def test_a_value_that_is_not_finite_fails_its_trial(at, message, tmp_path):
     options = {"data": lambda _trial: unvalidated(), "objective": "loss", "epochs": 3}
     (trial,) = Runner(tmp_path)(exploding, at=at, **options).results.trials
     assert trial.state == "failed"
     assert "NonFiniteError: the objective 'loss' is " in trial.error
-    assert said in trial.error
+    assert message in trial.error
 
 
 @pytest.mark.parametrize(

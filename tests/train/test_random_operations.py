@@ -88,12 +88,12 @@ class Noise(keras.layers.Layer):
 # Eager operations
 
 
-@pytest.mark.parametrize("what", EAGER)
-def test_every_draw_changes_what_is_added(what):
+@pytest.mark.parametrize("operation", EAGER)
+def test_every_draw_changes_what_is_added(operation):
     """Or no training would tell that it went on elsewhere."""
     tf.random.set_seed(5)
     with RandomOperations():
-        sums = {float(in_order(EAGER[what]())) for _ in range(20)}
+        sums = {float(in_order(EAGER[operation]())) for _ in range(20)}
     assert len(sums) > 1
 
 

@@ -273,7 +273,7 @@ def made_elsewhere(_trial):
 
 
 @pytest.mark.parametrize(
-    ("model", "strategy", "said"),
+    ("model", "strategy", "message"),
     [
         (layer_of, lambda _trial: None, "<lambda> returned None"),
         (layer_of, lambda _trial: ["CPU:0", "CPU:1"], "<lambda> returned a builtins.list"),
@@ -284,8 +284,8 @@ def made_elsewhere(_trial):
         ),
     ],
 )
-def test_a_strategy_or_model_that_is_not_the_studys_is_refused(model, strategy, said, tmp_path):
-    with pytest.raises(DefinitionError, match=said):
+def test_a_strategy_or_model_that_is_not_the_studys_is_refused(model, strategy, message, tmp_path):
+    with pytest.raises(DefinitionError, match=message):
         Runner(tmp_path)(model, strategy=strategy, objective="loss", epochs=1)
 
 

@@ -115,7 +115,7 @@ def wider():
 
 
 @pytest.mark.parametrize(
-    ("before", "after", "callbacks", "said"),
+    ("original", "changed", "callbacks", "mismatches"),
     [
         (
             mlp,
@@ -131,12 +131,12 @@ def wider():
     ids=["model", "callbacks"],
 )
 def test_a_changed_training_is_refused_with_every_mismatch_named_and_changes_nothing(
-    before, after, callbacks, said, tmp_path
+    original, changed, callbacks, mismatches, tmp_path
 ):
-    sweeper.fit(before(), unvalidated(), epochs=1, checkpoints=tmp_path)
-    model = after()
+    sweeper.fit(original(), unvalidated(), epochs=1, checkpoints=tmp_path)
+    model = changed()
     drawn = weights(model)
     with pytest.raises(RestoreError) as raised:
         sweeper.fit(model, unvalidated(), epochs=2, checkpoints=tmp_path, callbacks=callbacks)
-    assert [part for part in said if part not in str(raised.value)] == []
+    assert [part for part in mismatches if part not in str(raised.value)] == []
     assert equal(weights(model)[: len(drawn)], drawn)

@@ -71,9 +71,9 @@ def test_auto_is_as_often_as_that_allows():
     assert 6 <= len(dear) <= 9, "about one in fifty seconds of 400"
 
 
-@pytest.mark.parametrize(("every", "left"), [(Every(steps=7), 5), (Every(epochs=1), 1 << 30)])
-def test_blocks_of_steps_end_where_a_checkpoint_is_due(every, left):
-    assert Observer(every).steps_until_due(Position(9)) == left
+@pytest.mark.parametrize(("every", "steps"), [(Every(steps=7), 5), (Every(epochs=1), 1 << 30)])
+def test_blocks_of_steps_end_where_a_checkpoint_is_due(every, steps):
+    assert Observer(every).steps_until_due(Position(9)) == steps
 
 
 def test_the_cost_of_a_snapshot_is_all_that_training_waits_for():

@@ -72,9 +72,9 @@ def named():
     return keras.Model(inputs, keras.layers.Dense(4, "softmax")(hidden))
 
 
-@pytest.mark.parametrize("what", BAD)
-def test_a_bad_return_is_told_with_the_methods_name(what):
-    method, function, names = BAD[what]
+@pytest.mark.parametrize("case", BAD)
+def test_a_bad_return_is_told_with_the_methods_name(case):
+    method, function, names = BAD[case]
     step = type("MyStep", (TrainingStep,), {method: function})
     with pytest.raises(FactoryError, match=rf"MyStep\.{method}\(|{method} of MyStep") as raised:
         fitted(named, step=lambda: step(**settings()))

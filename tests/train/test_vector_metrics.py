@@ -88,15 +88,15 @@ LOGGED = ["on_train_batch_end", "on_test_end", "on_epoch_end"]
 
 @pytest.mark.usefixtures("_without_constant_folding")
 @pytest.mark.parametrize(
-    ("model", "made"),
+    ("model", "make_data"),
     [
         (classifier, data),
         pytest.param(eager, data, marks=pytest.mark.whole),
         pytest.param(reporting, unvalidated, marks=pytest.mark.whole),
     ],
 )
-def test_callbacks_history_and_csv_are_fits_own(model, made, tmp_path):
-    arrays = made()
+def test_callbacks_history_and_csv_are_fits_own(model, make_data, tmp_path):
+    arrays = make_data()
     keras_recorder = Recorder(LOGGED)
     own_recorder = Recorder(LOGGED)
 
@@ -206,7 +206,7 @@ MISSPELT = r"'val_acuracy'; it reports .*'val_accuracy'"
 
 # By default the index after the last: the others are no names either.
 @pytest.mark.parametrize(
-    ("model", "objective", "said", "freq", "trained"),
+    ("model", "objective", "message", "freq", "epochs"),
     [
         (classifier, "val_f1_score", VECTOR, 1, 0),
         pytest.param(eager, "val_f1_score", VECTOR, 1, 0, marks=pytest.mark.whole),
@@ -218,14 +218,14 @@ MISSPELT = r"'val_acuracy'; it reports .*'val_accuracy'"
     ],
 )
 def test_an_objective_that_is_no_number_is_refused_as_soon_as_that_is_known(
-    model, objective, said, freq, trained
+    model, objective, message, freq, epochs
 ):
     """Before training, or of an eager model after its first validation."""
     watcher = Watcher()
     infrequent = replace(data(), validation_freq=freq)
-    with pytest.raises(ObjectiveError, match=said):
+    with pytest.raises(ObjectiveError, match=message):
         train(plan(model=model, data=lambda: infrequent, objective=objective), watcher)
-    assert len(watcher.epochs) == trained
+    assert len(watcher.epochs) == epochs
 
 
 class Reports(keras.callbacks.Callback):

@@ -79,10 +79,10 @@ def nothing():
     return np.zeros((4, 2), "float32"), np.zeros((4, 2), "float32")
 
 
-def begun(path, model, data=nothing, said=None, **options):
+def begun(path, model, data=nothing, notices=None, **options):
     """The weights with which the training of the model begins."""
     arguments = {"warm_start": WarmStart(path, **options), "epochs": 0}
-    notice = (lambda _: None) if said is None else said.append
+    notice = (lambda _: None) if notices is None else notices.append
     return fitted(lambda: model, data, notice=notice, **arguments).model.get_weights()
 
 
@@ -240,7 +240,7 @@ def test_a_link_out_of_an_hdf5_file_is_not_followed(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("name", "seen"),
+    ("name", "description"),
     [
         (
             "gone.weights.h5",
@@ -254,14 +254,14 @@ def test_a_link_out_of_an_hdf5_file_is_not_followed(tmp_path):
         ("data.h5", "is an HDF5 file with pixels; expected Keras weights"),
     ],
 )
-def test_what_is_no_source_is_refused_with_what_was_seen(name, seen, tmp_path):
+def test_what_is_no_source_is_refused_with_what_was_seen(name, description, tmp_path):
     (tmp_path / "notes.txt").write_text("hello, world")
     (tmp_path / "empty.h5").touch()
     (tmp_path / "exported").mkdir()
     (tmp_path / "exported/saved_model.pb").touch()
     with h5py.File(tmp_path / "data.h5", "w") as file:
         file["pixels"] = np.zeros(3)
-    refused(tmp_path / name, dense_net(), seen, "expected")
+    refused(tmp_path / name, dense_net(), description, "expected")
 
 
 # Models
@@ -382,11 +382,11 @@ def test_another_trials_checkpoint_is_found_by_its_finished_epochs(place, tmp_pa
     paths = {checkpoint.step: checkpoint.path for checkpoint in trial.checkpoints}
     assert paths.keys() == set(range(1, 7))
 
-    def begin(at, number=0):
-        source = WarmStart.from_trial("small", number, at=at, **places)
+    def begin(epoch, number=0):
+        source = WarmStart.from_trial("small", number, at=epoch, **places)
         notices = []
         data = lambda: without_validation(None)  # noqa: E731
-        weights = begun(source.path, regression(None), data, notices, at=at)
+        weights = begun(source.path, regression(None), data, notices, at=epoch)
         return weights, notices[0].partition(" (")[0]
 
     for epoch, step in (("last", 6), (1, 2), (2, 4)):
