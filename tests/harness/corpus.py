@@ -115,7 +115,7 @@ def swept(file, directory, isolation="auto"):
 
 
 def forget_modules(modules, directory):
-    """Forget what was imported from ``directory`` since ``before`` were the names of all modules."""
+    """Forget what was imported from ``directory`` since ``modules`` were the names of all modules."""
     for name in set(sys.modules) - modules:
         module = sys.modules[name]
         # A package without an __init__.py has no file, and still has its modules as attributes.
