@@ -100,45 +100,45 @@ class FileProcesses:
             while self._running:
                 self._listen(session)
         finally:
-            for each in self._running:
-                os.kill(each.pid, signal.SIGKILL)
-                os.waitpid(each.pid, 0)
+            for file in self._running:
+                os.kill(file.pid, signal.SIGKILL)
+                os.waitpid(file.pid, 0)
         return True
 
     def _listen(self, session):
         """Wait until something has come from a file or one has ended, and pass it on."""
         ready = wait(
-            [each.ended for each in self._running]
-            + [each.reports.fileno() for each in self._running if each.reporting]
+            [file.ended for file in self._running]
+            + [file.reports.fileno() for file in self._running if file.reporting]
         )
-        for each in list(self._running):
-            while each.reporting and each.reports.poll():
+        for file in list(self._running):
+            while file.reporting and file.reports.poll():
                 try:
-                    self._pass_on(session.config, each, each.reports.recv())
+                    self._pass_on(session.config, file, file.reports.recv())
                 except EOFError:
-                    each.reporting = False
-            if each.ended in ready:
-                self._conclude(session.config, each)
+                    file.reporting = False
+            if file.ended in ready:
+                self._conclude(session.config, file)
         if session.shouldfail:
             raise session.Failed(session.shouldfail)
         if session.shouldstop:
             raise session.Interrupted(session.shouldstop)
 
-    def _pass_on(self, config, file, said):
+    def _pass_on(self, config, file, message):
         hook = config.hook
-        kind, what = said
+        kind, content = message
         if kind == "started":
-            file.at = file.items[what]
+            file.at = file.items[content]
             hook.pytest_runtest_logstart(nodeid=file.at.nodeid, location=file.at.location)
         elif kind == "through":
             file.through += 1
             assert file.at is not None
             hook.pytest_runtest_logfinish(nodeid=file.at.nodeid, location=file.at.location)
         elif kind == "report":
-            report = hook.pytest_report_from_serializable(config=config, data=what)
+            report = hook.pytest_report_from_serializable(config=config, data=content)
             hook.pytest_runtest_logreport(report=report)
         elif kind == "broken":
-            file.broken = what
+            file.broken = content
         else:
             file.finished = True
 
@@ -159,15 +159,17 @@ class FileProcesses:
             if file.through == len(file.items):
                 when = "after it, as the last"
             ended = f"ended with {code} (negative: by that signal) {when}"
-            said = f"the process of {item.path} {ended}\n{file.broken}"
+            text = f"the process of {item.path} {ended}\n{file.broken}"
             stage = "call" if file.through < len(file.items) else "teardown"
-            report = pytest.TestReport(item.nodeid, item.location, {}, "failed", said, stage)
+            report = pytest.TestReport(item.nodeid, item.location, {}, "failed", text, stage)
             config.hook.pytest_runtest_logreport(report=report)
 
 
 def _why_not_fork():
     """Why a process that is forked here would hang sooner or later; None where it would not."""
-    others = [each.name for each in threading.enumerate() if each is not threading.main_thread()]
+    others = [
+        thread.name for thread in threading.enumerate() if thread is not threading.main_thread()
+    ]
     if others:
         return f"has left threads, {', '.join(others)}; end them"
     eager = sys.modules.get("tensorflow.python.eager.context")

@@ -66,10 +66,10 @@ _ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 def importing(environment):
     """What of an environment may change what is imported, or how."""
-    kept = {n: v for n, v in environment.items() if not n.startswith((*_OWN, *_BY_TENSORFLOW))}
+    variables = {n: v for n, v in environment.items() if not n.startswith((*_OWN, *_BY_TENSORFLOW))}
     # The hash seed of a program that names none is nobody's choice, and may be the service's.
-    seed = {"PYTHONHASHSEED": kept.get("PYTHONHASHSEED", "0")}
-    return {n: v for n, v in (kept | seed).items() if (n, v) != ("PYTHONPATH", _ROOT)}
+    seed = {"PYTHONHASHSEED": variables.get("PYTHONHASHSEED", "0")}
+    return {n: v for n, v in (variables | seed).items() if (n, v) != ("PYTHONPATH", _ROOT)}
 
 
 class Service:
@@ -89,14 +89,14 @@ class Service:
         from sweeper.run.launch.server_process import HASH_SEED, is_credential
 
         self.path = os.path.join(directory, "forks")
-        kept = {
+        variables = {
             name: value
             for name, value in environment.items()
             if not is_credential(name) and name != SECONDS  # its programs write their own
         }
         self._process = subprocess.Popen(
             [sys.executable, "-P", __file__, "serve", self.path],
-            env={**kept, **HASH_SEED, "PYTHONPATH": _ROOT},
+            env={**variables, **HASH_SEED, "PYTHONPATH": _ROOT},
             stdin=subprocess.PIPE,
         )
 
@@ -143,9 +143,11 @@ class ForkedProgram:
     def __init__(self, words, *, directory, environment, session):
         self.returncode = None
         self._words = words
-        (out, its_out), (err, its_err) = os.pipe(), os.pipe()
+        out, its_out = os.pipe()
+        err, its_err = os.pipe()
         its_in = os.open(os.devnull, os.O_RDONLY)
-        self.stdout, self.stderr = os.fdopen(out), os.fdopen(err)
+        self.stdout = os.fdopen(out)
+        self.stderr = os.fdopen(err)
         standard = {0: its_in, 1: its_out, 2: its_err}
         try:
             self._connection, self.pid = _ask(words, directory, environment, standard, session)
@@ -200,10 +202,10 @@ def _ask(words, directory, environment, descriptors, session=False):
     try:
         connection.connect(environment.get(ADDRESS, ""))
         message = json.dumps(asked).encode()
-        given = array.array("i", descriptors.values())
+        numbers = array.array("i", descriptors.values())
         connection.sendmsg(
             [len(message).to_bytes(8, "big")],
-            [(socket.SOL_SOCKET, socket.SCM_RIGHTS, given)],
+            [(socket.SOL_SOCKET, socket.SCM_RIGHTS, numbers)],
         )
         connection.sendall(message)
         return connection, int.from_bytes(connection.recv(8, socket.MSG_WAITALL), "big")
@@ -213,19 +215,19 @@ def _ask(words, directory, environment, descriptors, session=False):
 
 def _status(connection):
     """The end of a program: its exit code, or minus the signal; that of a kill if nothing is said."""
-    said = connection.recv(16)
-    return int(said) if said else -signal.SIGKILL
+    answer = connection.recv(16)
+    return int(answer) if answer else -signal.SIGKILL
 
 
 def _client(words):
     """Ask for a program, and end as it ends; where none is to be had, become it."""
     inherited = [int(name) for name in os.listdir("/proc/self/fd")]
-    own = {n: n for n in inherited if n < 3 or (_is_open(n) and os.get_inheritable(n))}
-    connection, program = _ask(words, os.getcwd(), os.environ, own)
+    shared = {n: n for n in inherited if n < 3 or (_is_open(n) and os.get_inheritable(n))}
+    connection, program = _ask(words, os.getcwd(), os.environ, shared)
     if not program:
         flags = ["-P"] if words[0].startswith("-") else []
         os.execv(sys.executable, [sys.executable, *flags, *words])
-    for descriptor in own:
+    for descriptor in shared:
         if descriptor > 2:
             os.close(descriptor)
     for number in _STOPS:
@@ -252,7 +254,7 @@ def _serve(path):
     import select
     from importlib import import_module
 
-    own = importing(os.environ)  # as it was given, and not as the imports leave it
+    environment = importing(os.environ)  # as it was given, and not as the imports leave it
 
     from sweeper.run.launch import server_process, warm_server
     from sweeper.support import processes
@@ -277,13 +279,13 @@ def _serve(path):
         if processes.fork() == 0:
             listener.close()
             with contextlib.suppress(OSError):
-                _stand_by(connection, own)
+                _stand_by(connection, environment)
             os._exit(0)
         connection.close()
     os._exit(0)
 
 
-def _stand_by(connection, own):
+def _stand_by(connection, environment):
     """Fork the program that one client asks for, and wait for the end of either."""
     import select
 
@@ -293,14 +295,15 @@ def _stand_by(connection, own):
     length, descriptors, _, _ = socket.recv_fds(connection, 8, 32)
     if not length:
         return  # the client went away without asking
-    size, data = int.from_bytes(length, "big"), b""
+    size = int.from_bytes(length, "big")
+    data = b""
     while len(data) < size:
         more = connection.recv(size - len(data))
         if not more:
             return  # the client was killed while it asked
         data += more
     asked = json.loads(data)
-    if importing(asked["environment"]) != own:
+    if importing(asked["environment"]) != environment:
         connection.sendall(bytes(8))
         return
     program = processes.fork()
@@ -334,7 +337,7 @@ def _become(asked, descriptors):
             os.setpgid(0, 0)
         # Above all numbers that they are to have.
         above = max(asked["descriptors"]) + 1
-        high = [fcntl.fcntl(each, fcntl.F_DUPFD, above) for each in descriptors]
+        high = [fcntl.fcntl(descriptor, fcntl.F_DUPFD, above) for descriptor in descriptors]
         for descriptor in descriptors:
             os.close(descriptor)
         for descriptor, number in zip(high, asked["descriptors"], strict=True):
@@ -346,8 +349,8 @@ def _become(asked, descriptors):
         tempfile.tempdir = None
         for number in _STOPS:
             ignored = number in asked["ignored"]
-            kept = signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL
-            signal.signal(number, signal.SIG_IGN if ignored else kept)
+            handler = signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL
+            signal.signal(number, signal.SIG_IGN if ignored else handler)
         signal.pthread_sigmask(signal.SIG_SETMASK, asked["blocked"])
         code = _ran(asked["words"], asked["parent"])
         sys.stdout.flush()
@@ -392,7 +395,8 @@ def _ran(words, parent):
 def _be_warm_server(words, parent):
     from sweeper.run.launch import warm_server
 
-    watch, real = warm_server.start_watcher, os.getppid
+    watch = warm_server.start_watcher
+    real = os.getppid
 
     def start_watcher(driver, close):
         # It looks whether its parent, which here is the client's, is gone already.

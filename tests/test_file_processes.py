@@ -57,14 +57,14 @@ def run(tmp_path):
         for name, text in {"conftest": CONFTEST, "begun": BEGUN, **texts}.items():
             (tmp_path / f"{name}.py").write_text(textwrap.dedent(text))
         (tmp_path / "pytest.ini").write_text("[pytest]\nfilterwarnings = error\n")
-        done = subprocess.run(
+        process = subprocess.run(
             [sys.executable, "-m", "pytest", "-rA", "-p", "no:cacheprovider", *words],
             cwd=tmp_path,
             capture_output=True,
             text=True,
             check=False,
         )
-        return done.returncode, done.stdout + done.stderr
+        return process.returncode, process.stdout + process.stderr
 
     return run
 
@@ -72,17 +72,17 @@ def run(tmp_path):
 @pytest.mark.whole
 def test_a_file_finds_nothing_of_what_another_has_left(run):
     files = {"test_a_leaving": LEAVING, "test_b_looking": LOOKING}
-    code, said = run("--apart", "1", **files)
-    assert code == 0, said
-    assert "2 passed" in said
+    code, output = run("--apart", "1", **files)
+    assert code == 0, output
+    assert "2 passed" in output
     # The control: in one process it finds all.
-    code, said = run("--apart", "0", **files)
+    code, output = run("--apart", "0", **files)
     assert code == 1
-    assert "1 failed, 1 passed" in said
+    assert "1 failed, 1 passed" in output
 
 
 def test_a_failure_a_skip_and_what_was_printed_come_back(run):
-    code, said = run(
+    code, output = run(
         test_of_all_kinds="""
         import os, pytest
 
@@ -106,13 +106,13 @@ def test_a_failure_a_skip_and_what_was_printed_come_back(run):
         test_other="def test_other():\n    print('of the other')\n",
     )
     assert code == 1
-    assert "1 failed, 3 passed, 1 skipped, 1 error" in said
+    assert "1 failed, 3 passed, 1 skipped, 1 error" in output
     for words in ("past Python", "before it failed", "assert 1 == 2", "for a reason", "at its end"):
-        assert words in said, words
+        assert words in output, words
 
 
 def test_the_tests_that_a_killed_process_takes_with_it_have_failed(run):
-    code, said = run(
+    code, output = run(
         test_dying="""
         import os, signal
 
@@ -123,27 +123,27 @@ def test_the_tests_that_a_killed_process_takes_with_it_have_failed(run):
         test_other="def test_other(): ...\n",
     )
     assert code == 1
-    assert "2 failed, 2 passed" in said
-    assert "ended with -9 (negative: by that signal) while it ran" in said
-    assert "ended with -9 (negative: by that signal) before it ran" in said
+    assert "2 failed, 2 passed" in output
+    assert "ended with -9 (negative: by that signal) while it ran" in output
+    assert "ended with -9 (negative: by that signal) before it ran" in output
 
 
 @pytest.mark.whole
 @pytest.mark.parametrize(
-    ("left", "words"),
+    ("leftover", "words"),
     [
         ("atexit.register(os.kill, os.getpid(), signal.SIGKILL)", "ended with -9"),
         ("open(__file__)", "unclosed file"),
     ],
     ids=["killed", "a file left open"],
 )
-def test_a_process_that_does_not_end_well_is_an_error(left, words, run):
-    begun = "import atexit, os, signal\nclass Left: ...\n\n"
-    good = f"def test_good():\n    it = Left()\n    it.own, it.file = it, {left}\n"
-    code, said = run(test_ending=begun + good)
-    assert code == 1, said
-    assert "1 passed, 1 error" in said
-    assert words in said
+def test_a_process_that_does_not_end_well_is_an_error(leftover, words, run):
+    head = "import atexit, os, signal\nclass Left: ...\n\n"
+    good = f"def test_good():\n    it = Left()\n    it.own, it.file = it, {leftover}\n"
+    code, output = run(test_ending=head + good)
+    assert code == 1, output
+    assert "1 passed, 1 error" in output
+    assert words in output
 
 
 @pytest.mark.whole
@@ -167,7 +167,7 @@ def test_a_process_that_does_not_end_well_is_an_error(left, words, run):
     ids=["a thread", "TensorFlow"],
 )
 def test_a_file_after_whose_import_nothing_can_be_forked_is_refused_by_name(imported, reason, run):
-    code, said = run(test_importing=textwrap.dedent(imported) + "\ndef test_good(): ...\n")
+    code, output = run(test_importing=textwrap.dedent(imported) + "\ndef test_good(): ...\n")
     assert code == pytest.ExitCode.USAGE_ERROR
-    assert "test_importing.py" in said
-    assert reason in said
+    assert "test_importing.py" in output
+    assert reason in output

@@ -39,33 +39,33 @@ def test_a_forked_command_says_what_a_real_one_says(words, code, tmp_path, monke
     assert forked == command(*words, cwd=tmp_path)
 
 
-@pytest.mark.parametrize("how", [0, 3, "shell"])
-def test_a_forked_file_finds_what_a_real_one_finds(how, tmp_path):
+@pytest.mark.parametrize("ending", [0, 3, "shell"])
+def test_a_forked_file_finds_what_a_real_one_finds(ending, tmp_path):
     """Words, directory, environment, path, ignored signals, descriptors; and ends as it ends."""
     (tmp_path / "report.py").write_text(REPORT)
     programs_for_shells(tmp_path / "programs")
     ended = []
     for real in (False, True):
-        given, giving = os.pipe()
-        os.write(giving, b"a message")
-        os.close(giving)
+        reader, writer = os.pipe()
+        os.write(writer, b"a message")
+        os.close(writer)
         words = [sys.executable, *(() if real else PROGRAM)]
-        if how == "shell" and not real:
+        if ending == "shell" and not real:
             words = [str(tmp_path / "programs" / "python")]
         words = ["env", "--ignore-signal=TERM", *words, tmp_path / "report.py"]
-        done = subprocess.run(
-            [*words, str(how if how == 3 else 0), str(given)],
+        process = subprocess.run(
+            [*words, str(ending if ending == 3 else 0), str(reader)],
             cwd=tmp_path,
             env={**os.environ, "SWEEPER_TEST_WORD": "given"},
-            pass_fds=[given],
+            pass_fds=[reader],
             capture_output=True,
             text=True,
             check=False,
         )
-        os.close(given)
-        ended.append((done.returncode, done.stdout.replace(str(given), "N"), done.stderr))
+        os.close(reader)
+        ended.append((process.returncode, process.stdout.replace(str(reader), "N"), process.stderr))
     assert ended[0] == ended[1]
-    assert ended[0][0] == (how if how == 3 else 0)
+    assert ended[0][0] == (ending if ending == 3 else 0)
     assert '"given", true, true, "a message"' in ended[0][1], ended
 
 

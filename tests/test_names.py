@@ -38,22 +38,22 @@ def is_retired(identifier):
 
 def retired_names(text):
     """Identifiers with a retired word, after their lines."""
-    found = []
+    lines = []
     for node in ast.walk(ast.parse(text)):
         names = [getattr(node, field, None) for field in _NAMES]
         retired = [name for name in names if isinstance(name, str) and is_retired(name)]
-        found += [f"{getattr(node, 'lineno', 0)}: {name}" for name in retired]
-    return sorted(found)
+        lines += [f"{getattr(node, 'lineno', 0)}: {name}" for name in retired]
+    return sorted(lines)
 
 
 def test_no_identifier_and_no_module_has_a_retired_word():
     package = Path(sweeper.__file__).parent
     modules = {path: path.relative_to(package) for path in sorted(package.rglob("*.py"))}
-    found = [
+    lines = [
         f"{m}:{name}" for path, m in modules.items() for name in retired_names(path.read_text())
     ]
-    found += [str(m) for m in modules.values() if any(map(is_retired, m.with_suffix("").parts))]
-    assert found == [], "\n".join(found)
+    lines += [str(m) for m in modules.values() if any(map(is_retired, m.with_suffix("").parts))]
+    assert lines == [], "\n".join(lines)
 
 
 def test_control_retired_words_are_seen_and_others_are_not():

@@ -156,9 +156,9 @@ def failing(copy, tests):
         text=True,
         check=False,
     )
-    found = re.findall(r"^(?:FAILED|ERROR) \S+?::([^\s\[]+)", run.stdout, re.MULTILINE)
-    assert run.returncode == (1 if found else 0), run.stdout + run.stderr
-    return found
+    names = re.findall(r"^(?:FAILED|ERROR) \S+?::([^\s\[]+)", run.stdout, re.MULTILINE)
+    assert run.returncode == (1 if names else 0), run.stdout + run.stderr
+    return names
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
@@ -174,11 +174,11 @@ def test_a_planted_fault_fails_tests_of_the_default_tier(fault, copy):
     text = file.read_text()
     file.write_text(text.replace(fault.line, fault.planted))
     try:
-        found = failing(copy, fault.tests)
+        names = failing(copy, fault.tests)
     finally:
         file.write_text(text)
-    print(f"\n{fault.name}: {', '.join(dict.fromkeys(found))}")
-    assert found, f"no test of {fault.tests} fails where {fault.name}"
+    print(f"\n{fault.name}: {', '.join(dict.fromkeys(names))}")
+    assert names, f"no test of {fault.tests} fails where {fault.name}"
 
 
 @pytest.mark.whole

@@ -25,9 +25,9 @@ def test_the_names_are_sorted_and_each_is_there_once_with_every_error():
     assert sweeper.__all__ == sorted(set(sweeper.__all__))
     assert dir(sweeper) == sorted(sweeper.__all__)
     kinds = [kind for kind in vars(errors).values() if isinstance(kind, type)]
-    own = {kind.__name__ for kind in kinds if kind.__module__ == errors.__name__}
-    assert "SweeperError" in own
-    assert own <= set(sweeper.__all__)
+    error_names = {kind.__name__ for kind in kinds if kind.__module__ == errors.__name__}
+    assert "SweeperError" in error_names
+    assert error_names <= set(sweeper.__all__)
     with pytest.raises(AttributeError, match="'sweeper' has no attribute 'Sweep'"):
         sweeper.Sweep  # noqa: B018
 

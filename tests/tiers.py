@@ -68,13 +68,13 @@ class SuiteTable:
 
 def say_durations(reporter, measured, *, write):
     """Name the files that have become slower; with ``write``, store what was measured."""
-    now = {_name(path): round(seconds, 1) for path, seconds in measured.items()}
+    durations = {_name(path): round(seconds, 1) for path, seconds in measured.items()}
     if write:
-        DURATIONS.write_text(json.dumps(dict(sorted(now.items())), indent=0) + "\n")
-    before = read_durations()
-    for name, seconds in sorted(now.items()):
-        known = before.get(name)
-        if seconds - (known or 0.0) >= SLOWER:
+        DURATIONS.write_text(json.dumps(dict(sorted(durations.items())), indent=0) + "\n")
+    old_durations = read_durations()
+    for name, seconds in sorted(durations.items()):
+        old_seconds = old_durations.get(name)
+        if seconds - (old_seconds or 0.0) >= SLOWER:
             reporter.line(
-                f"{name} took {seconds:.0f} processor seconds, {known or 0:.0f} when it was measured"
+                f"{name} took {seconds:.0f} processor seconds, {old_seconds or 0:.0f} when it was measured"
             )

@@ -15,9 +15,9 @@ def test_many_checkpoints_are_kept_each_for_a_reason_and_the_best_on_held_out_da
     study = Path(__file__).parents[2] / "studies" / "checkpoint_choice.py"
 
     def printed(*words):
-        done = command(*words, "--json", cwd=tmp_path)
-        assert done.code == 0, done.err
-        return json.loads(done.out)
+        result = command(*words, "--json", cwd=tmp_path)
+        assert result.code == 0, result.err
+        return json.loads(result.out)
 
     printed("run", study, "--trials", trials)
     rows = printed("evaluate", "checkpoint-choice")
@@ -29,8 +29,8 @@ def test_many_checkpoints_are_kept_each_for_a_reason_and_the_best_on_held_out_da
     trial = printed("show", "checkpoint-choice", best["trial"])
     epochs = {epoch["epoch"] + 1: epoch for epoch in trial["epochs"]}
     lowest = min(epochs.values(), key=lambda epoch: epoch["val_loss"])
-    for each in trial["evaluations"]:
-        epoch = epochs[each["epoch"]]
+    for evaluation in trial["evaluations"]:
+        epoch = epochs[evaluation["epoch"]]
         candidate = epoch["loss"] < epoch["val_loss"] < 0.15
         assert candidate or epoch is lowest or epoch["epoch"] == max(epochs) - 1
-        assert each["step"] == 20 * each["epoch"]
+        assert evaluation["step"] == 20 * evaluation["epoch"]

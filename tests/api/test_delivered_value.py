@@ -100,8 +100,8 @@ def test_several_objectives_are_of_the_same_weights(run):
         epochs=8,
     )
     trial = ran.results.trials[0]
-    own = next(e for e in trial.epochs if f"epoch {e.epoch + 1}" == trial.value_of)
-    assert trial.values == {name: own.metrics[name] for name in ("val_loss", "val_accuracy")}
+    epoch = next(e for e in trial.epochs if f"epoch {e.epoch + 1}" == trial.value_of)
+    assert trial.values == {name: epoch.metrics[name] for name in ("val_loss", "val_accuracy")}
 
 
 @pytest.mark.parametrize(
@@ -115,11 +115,11 @@ def test_several_objectives_are_of_the_same_weights(run):
 def test_a_value_of_the_last_epoch_where_another_model_is_delivered_is_said(
     run, options, metric, message
 ):
-    said = []
+    events = []
     callbacks = lambda _: [Halved()]  # noqa: E731
-    ran = run(rising, callbacks=callbacks, epochs=1, listener=said.append, **options)
+    ran = run(rising, callbacks=callbacks, epochs=1, listener=events.append, **options)
     assert ran.results.best.value == ran.results.best.epochs[-1].metrics[metric]
-    assert any(message in str(event) for event in said)
+    assert any(message in str(event) for event in events)
 
 
 RARE = {"objective": "loss", "checkpoint_every": Every(seconds=1e6)}
@@ -159,12 +159,14 @@ def study(**options):
 
 
 def test_it_is_part_of_the_definition_and_its_default_is_not_written_down():
-    written = [study(threads=1, **at).settings().to_json() for at in ({}, {"at": "best"})]
-    assert [settings.get("at") for settings in written] == [None, "best"]
+    stored_settings = [
+        study(threads=1, **option).settings().to_json() for option in ({}, {"at": "best"})
+    ]
+    assert [settings.get("at") for settings in stored_settings] == [None, "best"]
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         ({"at": "first"}, "at='first'; .* 'end', 'last', 'best'"),
         (
@@ -173,6 +175,6 @@ def test_it_is_part_of_the_definition_and_its_default_is_not_written_down():
         ),
     ],
 )
-def test_what_it_cannot_be_is_refused(options, said):
-    with pytest.raises(DefinitionError, match=said):
+def test_what_it_cannot_be_is_refused(options, message):
+    with pytest.raises(DefinitionError, match=message):
         study(**options)

@@ -77,11 +77,11 @@ def restored(tmp_path_factory):
 def test_the_model_at_the_end_is_what_fit_leaves(request, study, model, callbacks, differs):
     best = request.getfixturevalue(study).results.best
 
-    theirs = fitted(model, best.params, callbacks())
+    keras_model = fitted(model, best.params, callbacks())
 
-    assert same(variables(best.load_model()), variables(theirs))
+    assert same(variables(best.load_model()), variables(keras_model))
     last = best.load_model(at=best.checkpoints[-1].step)
-    assert same(variables(last), variables(theirs)) is not differs
+    assert same(variables(last), variables(keras_model)) is not differs
 
 
 def test_what_did_not_change_is_kept_as_a_name_and_nothing_is_written_twice(plain, finished):
@@ -94,10 +94,10 @@ def test_what_did_not_change_is_kept_as_a_name_and_nothing_is_written_twice(plai
 
 def test_gc_leaves_it_and_rm_takes_it(finished, tmp_path):
     ran = finished.copy(tmp_path)
-    before = variables(ran.results.best.load_model())
+    values = variables(ran.results.best.load_model())
     place = ("--runs-dir", str(ran.places["runs_dir"]))
     assert main(["gc", "small", "--keep-last", "1", *place]) == 0
-    assert same(variables(ran.study.results(**ran.places).best.load_model()), before)
+    assert same(variables(ran.study.results(**ran.places).best.load_model()), values)
     assert main(["rm", "small", "--yes", *place]) == 0
     assert not (ran.places["runs_dir"] / "small").exists()
 
@@ -117,7 +117,7 @@ def test_in_an_object_store_it_is_read_and_removed_as_on_a_disk(run, finished, m
 
 
 @pytest.mark.parametrize(
-    ("removed", "said"),
+    ("removed", "message"),
     [
         ("end", "no stored model at the end .*{path} was removed"),
         (
@@ -126,13 +126,13 @@ def test_in_an_object_store_it_is_read_and_removed_as_on_a_disk(run, finished, m
         ),
     ],
 )
-def test_one_that_is_lost_or_whose_checkpoint_is_gone_is_refused(plain, tmp_path, removed, said):
+def test_one_that_is_lost_or_whose_checkpoint_is_gone_is_refused(plain, tmp_path, removed, message):
     """It is never taken for one that did not change."""
     ran = plain.copy(tmp_path)
     path = ran.places["runs_dir"] / "small/trial-00000" / removed
     digest = ran.results.best.digest
     shutil.rmtree(path)
-    with pytest.raises(CheckpointError, match=said.format(path=path, digest=digest)):
+    with pytest.raises(CheckpointError, match=message.format(path=path, digest=digest)):
         ran.results.best.load_model()
 
 
@@ -156,8 +156,8 @@ def test_a_trial_killed_between_its_model_and_its_result_leaves_one_model(
     ran = run(averaged, **UNVALIDATED)
 
     assert len(wrote) == 2
-    (attempt, again) = ran.results.best.attempts
-    assert (attempt.outcome, again.outcome) == ("crashed", "complete")
+    (first, second) = ran.results.best.attempts
+    assert (first.outcome, second.outcome) == ("crashed", "complete")
     (end,) = (ran.places["runs_dir"] / "small/trial-00000/end").iterdir()
     assert end.name == "step-000000008.2"
     assert same(

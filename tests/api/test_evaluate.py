@@ -132,8 +132,8 @@ class Copy:
         return f"{self.file.with_name('other.py')}:{name}"
 
     def evaluate(self, trial=None, **options):
-        given = {"workers": 2, "listener": self.events.append, **self.places, **options}
-        return self.study.evaluate(trial=trial, **given)
+        arguments = {"workers": 2, "listener": self.events.append, **self.places, **options}
+        return self.study.evaluate(trial=trial, **arguments)
 
     def stored(self):
         return [record for trial in trials_in(self.runs) for record in trial.evaluations]
@@ -173,16 +173,16 @@ def test_every_kept_checkpoint_is_measured_ranked_stored_and_shown(copy, capsys)
     assert all(row["metrics"].keys() == {"loss", "accuracy"} for row in rows)
     assert {row["data"] for row in rows} == {"test"}
     assert all((copy.runs / row["path"]).is_dir() for row in rows)
-    stored = copy.stored()
-    assert sorted(losses) == sorted(record.metrics["loss"] for record in stored)
-    best = next(r for r in stored if r.metrics["loss"] == losses[0])
+    records = copy.stored()
+    assert sorted(losses) == sorted(record.metrics["loss"] for record in records)
+    best = next(r for r in records if r.metrics["loss"] == losses[0])
     export = f"the best is trial {best.trial} at step {best.step}; its model: sweeper export small --trial "
     assert export in printed.err.splitlines()[-1]
 
     assert main(["show", "small", "0", "--json"]) == 0
-    shown = json.loads(capsys.readouterr().out)["evaluations"]
-    assert [each["step"] for each in shown] == [2, 4, 6, 8]
-    assert shown == [record.to_json() for record in stored if record.trial == 0]
+    evaluations = json.loads(capsys.readouterr().out)["evaluations"]
+    assert [evaluation["step"] for evaluation in evaluations] == [2, 4, 6, 8]
+    assert evaluations == [record.to_json() for record in records if record.trial == 0]
     assert main(["show", "small", "0"]) == 0
     assert "step  after epoch  kept" in capsys.readouterr().out
 
@@ -190,21 +190,21 @@ def test_every_kept_checkpoint_is_measured_ranked_stored_and_shown(copy, capsys)
 @pytest.mark.whole
 def test_on_the_validation_data_each_gives_what_its_epoch_recorded(copy):
     """Bit for bit; and of two data sets each keeps its own, as does each measurement its newest."""
-    found = copy.evaluate(0, data=copy.data("validated"))
+    records = copy.evaluate(0, data=copy.data("validated"))
     epochs = {
         (trial.number, record.epoch + 1): record.metrics
         for trial in trials_in(copy.runs)
         for record in trial.epochs
     }
-    for record in found:
+    for record in records:
         recorded = epochs[record.trial, record.epoch]
         assert record.metrics == {name: recorded[f"val_{name}"] for name in ("loss", "accuracy")}
     first = {r.evaluated_at for r in copy.stored()}
     assert len(copy.stored()) == 4
     copy.evaluate(0)
     assert len(copy.stored()) == 8
-    again = copy.evaluate(0, data=copy.data("validated"))
-    assert [r.metrics for r in again] == [r.metrics for r in found]
+    repeated = copy.evaluate(0, data=copy.data("validated"))
+    assert [r.metrics for r in repeated] == [r.metrics for r in records]
     newest = {r.evaluated_at for r in copy.stored() if r.data != "test"}
     assert len(copy.stored()) == 8
     assert min(newest) > max(first)
@@ -255,25 +255,26 @@ def test_trials_that_cannot_be_evaluated_are_named_and_the_others_go_on(copy, ca
 
 def test_the_python_twin_gives_the_ranked_records_of_a_trial_that_is_not_finished(copy):
     copy.execute("UPDATE sweeper_trials SET result = NULL WHERE number = 1")
-    x, y = np.ones((50, 8), "float32"), np.arange(50) % 3
+    x = np.ones((50, 8), "float32")
+    y = np.arange(50) % 3
 
     def data(trial):
         return Data(test=(x, y), batch_size=trial.params["batch_size"])
 
-    found = copy.evaluate(1, data=data, metric="accuracy")
-    values = [record.metrics["accuracy"] for record in found]
+    records = copy.evaluate(1, data=data, metric="accuracy")
+    values = [record.metrics["accuracy"] for record in records]
     assert values == sorted(values, reverse=True)
-    assert [record.trial for record in found] == [1, 1, 1, 1]
-    assert {record.data for record in found} == {data.__qualname__}
+    assert [record.trial for record in records] == [1, 1, 1, 1]
+    assert {record.data for record in records} == {data.__qualname__}
     results = copy.study.results(**copy.places)
-    assert sorted(results.evaluations, key=repr) == sorted(found, key=repr)
+    assert sorted(results.evaluations, key=repr) == sorted(records, key=repr)
 
 
 @pytest.mark.whole
 def test_trials_that_are_measured_on_other_data_are_ranked_and_that_is_said(copy):
-    found = copy.evaluate(data=copy.data("varying"))
-    assert len(found) == 12
-    assert len({record.data_digest for record in found}) == 2
+    records = copy.evaluate(data=copy.data("varying"))
+    assert len(records) == 12
+    assert len({record.data_digest for record in records}) == 2
     warning = next(notice for notice in copy.notices if "differ between trials" in notice)
     head, _, groups = warning.partition(": ")
     assert head == "the held-out data differ between trials"
@@ -294,7 +295,7 @@ def test_ctrl_c_ends_it_with_what_was_measured_kept(copy):
 
 
 @pytest.mark.parametrize(
-    ("data", "said"),
+    ("data", "message"),
     [
         (lambda _: "other.py", "'other.py' names no function"),
         (lambda _: "nowhere.py:data", "nowhere.py does not exist"),
@@ -311,8 +312,8 @@ def test_ctrl_c_ends_it_with_what_was_measured_kept(copy):
         ),
     ],
 )
-def test_data_of_a_wrong_form_end_the_evaluation(copy, data, said):
-    with pytest.raises(UsageError, match=said):
+def test_data_of_a_wrong_form_end_the_evaluation(copy, data, message):
+    with pytest.raises(UsageError, match=message):
         copy.evaluate(0, data=data(copy))
     assert copy.stored() == []
 
@@ -341,5 +342,5 @@ def test_a_study_whose_file_was_changed_is_not_evaluated(copy, capsys):
     where = (str(copy.file), str(changed))
     copy.execute("UPDATE sweeper_studies SET source = replace(source, ?, ?)", *where)
     assert main(["evaluate", "small"]) == 2
-    said = capsys.readouterr().err
-    assert "differs from the file of study 'small'" in said
+    message = capsys.readouterr().err
+    assert "differs from the file of study 'small'" in message

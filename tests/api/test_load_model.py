@@ -123,9 +123,9 @@ def error_of(ran, at, kind=CheckpointError):
 
 
 def test_what_is_not_there_is_an_error_that_lists_what_is(plain):
-    said = error_of(plain, 9)
-    assert "trial 0 of study 'small' has no checkpoint of step 9" in said
-    assert "2 (1 epoch), 4 (2 epochs), 6 (3 epochs), 8 (4 epochs): at=8" in said
+    message = error_of(plain, 9)
+    assert "trial 0 of study 'small' has no checkpoint of step 9" in message
+    assert "2 (1 epoch), 4 (2 epochs), 6 (3 epochs), 8 (4 epochs): at=8" in message
     assert "at='last'" in error_of(plain, "last", UsageError)
 
 
@@ -137,9 +137,9 @@ def test_a_trial_that_came_to_no_end_has_its_newest_checkpoint(run):
 
     ran = run(regression, callbacks=lambda _: [Raises()], failing_alike=None)
     assert ran.results.trials[0].state == "failed"
-    said = error_of(ran, "end")
-    assert "trial 0 of study 'small' failed before the end of its training" in said
-    assert "2 (1 epoch), 4 (2 epochs): at=4" in said
+    message = error_of(ran, "end")
+    assert "trial 0 of study 'small' failed before the end of its training" in message
+    assert "2 (1 epoch), 4 (2 epochs): at=4" in message
     model = ran.results.trials[0].load_model(at=4)
     assert same(variables(model), saved(ran.results.trials[0], 4))
 
@@ -194,15 +194,15 @@ def file_study(tmp_path_factory):
 
 
 def test_a_stored_study_is_read_by_its_name_and_its_code_found(file_study):
-    stored = load_study("from-a-file", runs_dir=file_study.parent / "runs")
+    results = load_study("from-a-file", runs_dir=file_study.parent / "runs")
 
-    assert not isinstance(stored, Study)
-    assert stored.status().complete == 1
-    assert stored.best.number == 0
-    assert stored.definition.name == "from-a-file"
-    model = stored.trials[0].load_model()
-    assert same(variables(model), saved(stored.trials[0], 4))
-    assert stored.run(isolation="inline", listener=lambda _: None).best.number == 0
+    assert not isinstance(results, Study)
+    assert results.status().complete == 1
+    assert results.best.number == 0
+    assert results.definition.name == "from-a-file"
+    model = results.trials[0].load_model()
+    assert same(variables(model), saved(results.trials[0], 4))
+    assert results.run(isolation="inline", listener=lambda _: None).best.number == 0
 
 
 @pytest.fixture
@@ -214,15 +214,15 @@ def moved(file_study):
 
 
 def test_a_study_whose_code_is_gone_is_read_and_says_how_to_give_it(file_study, moved):
-    stored = load_study("from-a-file", runs_dir=file_study.parent / "runs")
-    assert not isinstance(stored, Study)
+    results = load_study("from-a-file", runs_dir=file_study.parent / "runs")
+    assert not isinstance(results, Study)
 
-    said = rf"'from-a-file' was defined in {file_study}, which is gone.*source='FILE"
-    with pytest.raises(StudyFileError, match=said):
-        stored.trials[0].load_model()
-    given = load_study("from-a-file", runs_dir=file_study.parent / "runs", source=str(moved))
-    assert not isinstance(given, Study)
-    assert same(variables(given.trials[0].load_model()), saved(stored.trials[0], 4))
+    pattern = rf"'from-a-file' was defined in {file_study}, which is gone.*source='FILE"
+    with pytest.raises(StudyFileError, match=pattern):
+        results.trials[0].load_model()
+    with_source = load_study("from-a-file", runs_dir=file_study.parent / "runs", source=str(moved))
+    assert not isinstance(with_source, Study)
+    assert same(variables(with_source.trials[0].load_model()), saved(results.trials[0], 4))
 
 
 def test_a_name_that_nothing_has_is_an_error(tmp_path):
@@ -233,10 +233,11 @@ def test_a_name_that_nothing_has_is_an_error(tmp_path):
 @pytest.mark.whole
 def test_a_copied_database_gives_the_same_models(plain, tmp_path):
     ran = plain.copy(tmp_path)
-    before = {at: variables(ran.results.best.load_model(at=at)) for at in ("end", "best", 4)}
-    database, copy = ran.places["runs_dir"] / "sweeper.db", f"sqlite:///{tmp_path / 'copy.db'}"
+    expected = {key: variables(ran.results.best.load_model(at=key)) for key in ("end", "best", 4)}
+    database = ran.places["runs_dir"] / "sweeper.db"
+    copy = f"sqlite:///{tmp_path / 'copy.db'}"
     assert main(["db", "copy", f"sqlite:///{database}", copy]) == 0
     database.unlink()
     copied = ran.study.results(storage=copy, **ran.places).best
-    for at, values in before.items():
-        assert same(variables(copied.load_model(at=at)), values)
+    for key, values in expected.items():
+        assert same(variables(copied.load_model(at=key)), values)

@@ -13,8 +13,8 @@ OWN = (Objective("val_reward", "maximize"), Objective("val_loss", "minimize"))
 
 
 def record(trial, step, **metrics):
-    now = datetime(2026, 1, 1, tzinfo=UTC)
-    return EvaluationRecord(trial, step, 1, "d", "test", "e", metrics, now)
+    moment = datetime(2026, 1, 1, tzinfo=UTC)
+    return EvaluationRecord(trial, step, 1, "d", "test", "e", metrics, moment)
 
 
 @pytest.mark.parametrize(
@@ -59,6 +59,8 @@ def test_a_direction_that_is_not_known_and_a_metric_that_one_does_not_have_are_r
     with pytest.raises(UsageError, match="direction 'up'; expected 'maximize' or 'minimize'"):
         ranking_objective(OWN, None, "up")
     records = [record(0, 1, auc=1.0, loss=1.0), record(3, 1, loss=2.0)]
-    said = "the evaluation of trial 3 reports no metric 'auc'; it reports 'loss': name one of them"
-    with pytest.raises(UsageError, match=said):
+    message = (
+        "the evaluation of trial 3 reports no metric 'auc'; it reports 'loss': name one of them"
+    )
+    with pytest.raises(UsageError, match=message):
         ranked(records, Objective("auc", "maximize"))

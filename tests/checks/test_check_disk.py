@@ -95,9 +95,9 @@ def check(directory, *acts, trainings=2, tell=lambda _: None):
 
 
 def test_what_trials_do_to_files_that_were_there_is_undone_and_what_they_made_is_removed(here):
-    before = contents(here)
+    originals = contents(here)
     checked = check(here, everything, unseen)
-    assert contents(here) == before
+    assert contents(here) == originals
     assert {"hard", "made", "new"} <= set(checked.removed)
     assert checked.notes == []
 
@@ -105,33 +105,35 @@ def test_what_trials_do_to_files_that_were_there_is_undone_and_what_they_made_is
 def test_what_cannot_be_undone_is_named(here, monkeypatch):
     """Without copies, what another program changes in place; what Python changes is undone without them."""
     monkeypatch.setattr(disk, "_MOST_BYTES", 0)
-    before = contents(here)
+    originals = contents(here)
     notes = check(here, everything, unseen).notes
     assert notes == [f"{here}/user8 was changed while trials ran, by them or by another process"]
     after = contents(here)
-    assert after.pop("user8") != before.pop("user8")
-    assert after == before
+    assert after.pop("user8") != originals.pop("user8")
+    assert after == originals
 
 
 def test_without_the_keeper_files_are_changed(here, monkeypatch):
     """The control: nothing else puts back what was there."""
     monkeypatch.setattr(disk, "_MOST_BYTES", 0)
     monkeypatch.setattr(Keeper, "_first", lambda *_: None)
-    before = contents(here)
+    originals = contents(here)
     check(here, lambda: Path("user2").write_text("gone"))
-    assert contents(here) != before
+    assert contents(here) != originals
 
 
 @pytest.mark.parametrize("line", range(1, 24))
 def test_a_check_that_dies_at_any_line_of_its_journal_loses_and_changes_nothing(
     line, here, monkeypatch
 ):
-    before, note, written = contents(here), Keeper._note, []
+    originals = contents(here)
+    note = Keeper._note
+    entries = []
 
     def die(self, **entry):
         note(self, **entry)
-        written.append(entry)
-        if len(written) == line:
+        entries.append(entry)
+        if len(entries) == line:
             os._exit(DIED)
 
     child = os.fork()
@@ -142,11 +144,11 @@ def test_a_check_that_dies_at_any_line_of_its_journal_loses_and_changes_nothing(
         finally:
             os._exit(0)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == DIED
-    assert contents(here) != before
-    said = []
-    assert check(here, unseen, tell=said.append).notes == []
-    assert contents(here) == before
-    assert all(each.startswith("of a check that was killed") for each in said)
+    assert contents(here) != originals
+    messages = []
+    assert check(here, unseen, tell=messages.append).notes == []
+    assert contents(here) == originals
+    assert all(message.startswith("of a check that was killed") for message in messages)
 
 
 def test_what_another_process_makes_or_changes_meanwhile_is_left_and_named(here):
@@ -178,13 +180,13 @@ def test_what_the_user_writes_after_a_check_was_killed_is_not_undone(here):
     for name in ("user3", "hard", "user8"):
         Path(name).write_text("mine")
         os.utime(name, (later, later))
-    said = []
-    check(here, trainings=0, tell=said.append)
+    messages = []
+    check(here, trainings=0, tell=messages.append)
     assert [Path(name).read_text() for name in ("user3", "hard", "user8")] == ["mine"] * 3
     [original] = here.glob("user3.before-check-*")
     assert original.read_text() == "content 3\n" * 3
     assert Path("user2").read_text() == "content 2\n" * 3
-    assert any("user3" in each for each in said)
+    assert any("user3" in message for message in messages)
 
 
 def test_what_a_run_makes_after_a_check_was_killed_is_no_file_of_that_check(here):
@@ -268,7 +270,7 @@ def test_without_a_look_for_other_processes_their_files_are_moved(here, other_pr
 
 
 def test_what_the_import_makes_stays_and_what_it_changes_is_undone_at_the_end(here):
-    before = contents(here)
+    originals = contents(here)
     with Disk([str(here)]) as checked:
         RECORDER.__init__()
         RECORDER.begin([])
@@ -283,7 +285,7 @@ def test_what_the_import_makes_stays_and_what_it_changes_is_undone_at_the_end(he
             checked.undo()
     after = contents(here)
     assert after.pop("made")[0] == b"by the import"
-    assert after == before
+    assert after == originals
     assert checked.removed == []
 
 
@@ -387,22 +389,22 @@ def users(tmp_path):
 
 def test_a_check_of_a_study_that_writes_leaves_the_disk_and_is_silent(users):
     file = write(users, "harmless", HARMLESS)
-    before = contents(users)
+    originals = contents(users)
     ended = command("check", file, cwd=users)
     assert ended.code == 0, ended.out + ended.err
     assert "[files]" not in ended.out
-    assert contents(users) == before
+    assert contents(users) == originals
 
 
 def test_a_saved_data_set_that_the_next_trial_loads_is_named_with_what_differs(users):
     file = write(users, "saving", SAVED)
-    before = contents(users)
+    originals = contents(users)
     ended = command("check", file, cwd=users)
     assert ended.code == 4, ended.out + ended.err
     out = " ".join(ended.out.split())
     assert "depends on what trial 0 left in saved/" in out
     assert "removed saved/: made by the check's trials" in out
-    assert contents(users) == before
+    assert contents(users) == originals
 
 
 @pytest.mark.parametrize(
@@ -410,19 +412,19 @@ def test_a_saved_data_set_that_the_next_trial_loads_is_named_with_what_differs(u
 )
 def test_a_check_that_is_killed_and_checked_again_loses_and_changes_nothing(moments, users):
     file = write(users, "killed", HARMLESS + SAVED)
-    before = contents(users)
+    originals = contents(users)
     began = time.monotonic()
     assert command("check", file, cwd=users).code == 4
     seconds = time.monotonic() - began
-    assert contents(users) == before
+    assert contents(users) == originals
     for moment in range(moments):
         program = [sys.executable, "-m", "sweeper", "check", str(file)]
         with subprocess.Popen(program, cwd=users, stderr=subprocess.DEVNULL) as killed:
             time.sleep(seconds * (0.6 if moments == 1 else (moment + 1) / (moments + 1)))
             killed.send_signal(signal.SIGKILL)
-        again = command("check", file, cwd=users)
-        assert again.code == 4, again.out + again.err
-        assert contents(users) == before, f"killed at moment {moment}"
+        repeated = command("check", file, cwd=users)
+        assert repeated.code == 4, repeated.out + repeated.err
+        assert contents(users) == originals, f"killed at moment {moment}"
 
 
 ROOT = Path(__file__).parents[2]
@@ -437,14 +439,14 @@ OURS = [
 @pytest.mark.parametrize("file", sorted(OURS), ids=lambda file: file.stem)
 def test_no_check_of_a_study_kept_here_loses_or_changes_a_file(file, users):
     """Whether the study holds or not; killed in the middle, and then to its end."""
-    for each in (file, ROOT / "tests/harness/small_study.py"):
-        shutil.copy(each, users)
-    before = contents(users)
+    for source in (file, ROOT / "tests/harness/small_study.py"):
+        shutil.copy(source, users)
+    originals = contents(users)
     program = [sys.executable, "-m", "sweeper", "check", file.name]
     with subprocess.Popen(program, cwd=users, stderr=subprocess.DEVNULL) as killed:
         time.sleep(8)
         killed.send_signal(signal.SIGKILL)
     command("check", file.name, cwd=users)
     after = contents(users)
-    assert before.items() <= after.items()
+    assert originals.items() <= after.items()
     assert ".sweeper-aside" not in after

@@ -41,17 +41,17 @@ def replayed(weights="w", **end):
     )
 
 
-def judged(found, other=None, *, repeats=None):
+def judged(differences, other=None, *, repeats=None):
     checkpoints = {
-        at: ComparedCheckpoint("", 9, found.get(at, ()))
-        for at in ((1, 0), (20, 1), (40, 2), (60, 3))
+        position: ComparedCheckpoint("", 9, differences.get(position, ()))
+        for position in ((1, 0), (20, 1), (40, 2), (60, 3))
     }
     compared = ReplayComparison(other or replayed(), checkpoints=checkpoints, repeats=repeats)
     return judge(replayed(), compared, KILL, "error")
 
 
 @pytest.mark.parametrize(
-    ("found", "repeats", "check"),
+    ("differences", "repeats", "check"),
     [
         ({(20, 1): [LOST], (40, 2): [LOST]}, True, "determinism"),
         ({(40, 2): [LOST]}, True, "resume"),
@@ -60,34 +60,34 @@ def judged(found, other=None, *, repeats=None):
     ids=["before the kill", "after the kill", "after it, and never the same"],
 )
 def test_a_difference_before_the_kill_does_not_repeat_and_one_after_it_was_lost(
-    found, repeats, check
+    differences, repeats, check
 ):
-    [finding], held = judged(found, repeats=repeats)
-    assert (finding.level, finding.check, held) == ("error", check, [])
-    assert f"at step {min(found)[0]}" in finding.message
+    [finding], promises = judged(differences, repeats=repeats)
+    assert (finding.level, finding.check, promises) == ("error", check, [])
+    assert f"at step {min(differences)[0]}" in finding.message
     assert "callback Jitter, attribute 'n': 1 and 2" in finding.message
     assert "look in callback Jitter (study.py:20);" in finding.message
     assert str(finding.line) == "study.py:20"
 
 
 def test_other_initial_weights_are_the_model_factorys():
-    [finding], held = judged({(1, 0): [LOST]}, replayed("other"))
-    assert (finding.check, held) == ("seeds", [])
+    [finding], promises = judged({(1, 0): [LOST]}, replayed("other"))
+    assert (finding.check, promises) == ("seeds", [])
     assert "build_model returned different initial weights" in finding.message
     assert str(finding.line) == "study.py:3"
 
 
 @pytest.mark.parametrize("end", [{"step": 61}, {"value": 0.25}, {"digest": "e"}], ids=str)
 def test_an_end_that_differs_is_found_where_no_checkpoint_differs(end):
-    [finding], held = judged({}, replayed(**end))
-    assert (finding.check, held) == ("resume", [])
+    [finding], promises = judged({}, replayed(**end))
+    assert (finding.check, promises) == ("resume", [])
     assert judged({}, replayed(value=float("nan")))[0] != []
 
 
 def test_what_is_measured_is_a_note():
-    [finding], held = judged({(40, 2): [replace(LOST, level="note")]})
+    [finding], promises = judged({(40, 2): [replace(LOST, level="note")]})
     assert (finding.level, finding.check) == ("note", "determinism")
-    assert held[-1].startswith("killed (SIGKILL) after step 41 and resumed at step 30")
+    assert promises[-1].startswith("killed (SIGKILL) after step 41 and resumed at step 30")
 
 
 def settings(**changes):
@@ -96,7 +96,7 @@ def settings(**changes):
 
 
 @pytest.mark.parametrize(
-    ("changes", "kept"),
+    ("changes", "count"),
     [
         ({}, 2),
         ({"keep": Keep(last=1)}, 1),
@@ -108,8 +108,8 @@ def settings(**changes):
         ({"keep": Keep(last=1, when=bool)}, 10),
     ],
 )
-def test_the_estimate_of_disk_goes_by_the_studys_rules(changes, kept):
-    assert checkpoints_kept(settings(**changes), 100, 50.0) == kept
+def test_the_estimate_of_disk_goes_by_the_studys_rules(changes, count):
+    assert checkpoints_kept(settings(**changes), 100, 50.0) == count
 
 
 def test_the_estimate_of_time_is_for_whole_epochs_and_all_trials_side_by_side():
@@ -149,7 +149,8 @@ def test_a_shortened_epoch_says_how_many_times_as_long_the_studys_is(batch_size,
 
 def short(samples, epochs, **options):
     """Shorten a training on so many samples, which are its validation, too."""
-    x, y = np.zeros((samples, 2), "float32"), np.zeros(samples)
+    x = np.zeros((samples, 2), "float32")
+    y = np.zeros(samples)
     plan = TrainingPlan(
         model=keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)]),
         data=Data(train=(x, y), validation=(x, y), **options),

@@ -32,12 +32,12 @@ def checked(tmp_path, monkeypatch, capsys):
 
     def check(study, code):
         file = study if isinstance(study, Path) else study.write(tmp_path / f"{study.name}.py")
-        before = contents(tmp_path), contents(file.parent)
+        originals = contents(tmp_path), contents(file.parent)
         ended = main(["check", str(file), "--workers", "2", "--json"])
-        said = capsys.readouterr()
-        assert ended == code, said.out + said.err
-        assert (contents(tmp_path), contents(file.parent)) == before, "the disk is as it was"
-        return json.loads(said.out)
+        output = capsys.readouterr()
+        assert ended == code, output.out + output.err
+        assert (contents(tmp_path), contents(file.parent)) == originals, "the disk is as it was"
+        return json.loads(output.out)
 
     return check
 
@@ -55,7 +55,7 @@ def test_every_study_kept_here_holds(file, checked):
 def assert_it_holds(report):
     assert report["holds"] is True
     assert [f for f in report["findings"] if f["level"] != "note"] == []
-    held = "\n".join(report["held"])
+    promises = "\n".join(report["held"])
     for promise in (
         "a trial starts from scratch",
         "can be captured",
@@ -64,7 +64,7 @@ def assert_it_holds(report):
         "killed (SIGKILL) after step",
         "the objective",
     ):
-        assert promise in held
+        assert promise in promises
     estimate = report["estimate"]
     assert estimate["study_seconds"] >= estimate["trial_seconds"] > estimate["startup_seconds"] > 0
     assert estimate["disk_bytes"] > estimate["checkpoint_bytes"] > 0
@@ -154,7 +154,9 @@ CHANGED_BY_A_RESUME = StudyText(
 
 def test_a_resume_that_ends_in_an_error_is_reported_with_the_error(checked):
     [finding] = [
-        each for each in checked(CHANGED_BY_A_RESUME, 4)["findings"] if each["check"] == "resume"
+        candidate
+        for candidate in checked(CHANGED_BY_A_RESUME, 4)["findings"]
+        if candidate["check"] == "resume"
     ]
     assert (
         "which the same trial without a kill reached: its process ended with RestoreError: "
@@ -208,7 +210,7 @@ def line_with(text, file="small.py"):
 
 
 @pytest.mark.parametrize(
-    ("text", "check", "message", "at"),
+    ("text", "check", "message", "fragment"),
     [
         (StudyText(model="raise KeyError('colour')"), "build", "KeyError: 'colour'", "raise Key"),
         (
@@ -237,14 +239,14 @@ def line_with(text, file="small.py"):
     ids=["raises", "objective", "data", "capture", "nothing", "package", "clock", "random bytes"],
 )
 def test_what_does_not_train_or_not_repeat_is_an_error_with_its_line(
-    text, check, message, at, checked
+    text, check, message, fragment, checked
 ):
     report = checked(text, 1 if check == "installation" else 4)
-    [finding] = [found for found in report["findings"] if found["level"] == "error"]
+    [finding] = [candidate for candidate in report["findings"] if candidate["level"] == "error"]
     assert finding["check"] == check
     assert message in finding["message"]
-    assert (Path(finding["file"]).name, finding["line"]) == ("small.py", line_with(at))
-    assert not any("bit for bit" in held for held in report["held"])
+    assert (Path(finding["file"]).name, finding["line"]) == ("small.py", line_with(fragment))
+    assert not any("bit for bit" in promise for promise in report["held"])
 
 
 ONCE_AN_EPOCH = StudyText(
@@ -275,7 +277,7 @@ def test_state_that_no_checkpoint_finds_is_seen_when_a_killed_trial_is_resumed(c
     assert "Some state that training changes is not in checkpoints" in finding["message"]
     assert "look in callback Decay (" in finding["message"]
     assert finding["line"] == line_with("class Decay(", "library.py")
-    assert not any("bit" in held for held in report["held"])
+    assert not any("bit" in promise for promise in report["held"])
 
 
 LOST = replace(
@@ -339,8 +341,10 @@ LOST = replace(
 
 def test_what_a_resume_loses_is_named_whatever_is_measured_beside_it(checked):
     report = checked(LOST, 4)
-    [finding] = [found for found in report["findings"] if found["check"] == "resume"]
+    [finding] = [candidate for candidate in report["findings"] if candidate["check"] == "resume"]
     assert finding["level"] == "error", report["findings"]
-    assert not any(held.startswith("killed") and "callbacks" in held for held in report["held"])
+    assert not any(
+        promise.startswith("killed") and "callbacks" in promise for promise in report["held"]
+    )
     for name in ("attribute 'count': ", "'left': ", "'inner'['epochs']: ", "lost on resume"):
         assert name in finding["message"], finding["message"]

@@ -19,9 +19,9 @@ def diagnosed(tmp_path, monkeypatch, capsys):
     """Runs ``doctor`` where TensorFlow answers as is given; returns its exit code and findings by name."""
     monkeypatch.chdir(tmp_path)
 
-    def diagnose(*words, said=WELL):
-        if said is not None:
-            monkeypatch.setattr("sweeper.checks.doctor._ask", lambda: said)
+    def diagnose(*words, answer=WELL):
+        if answer is not None:
+            monkeypatch.setattr("sweeper.checks.doctor._ask", lambda: answer)
         code = main(["doctor", "--json", *words])
         report = json.loads(capsys.readouterr().out)
         assert report["promised"] == (code == 0)
@@ -35,9 +35,9 @@ def diagnosed(tmp_path, monkeypatch, capsys):
 
 
 def test_the_verb_prints_every_finding(diagnosed, capsys):
-    code, found = diagnosed()
+    code, findings = diagnosed()
     assert code == 0
-    assert {finding["level"] for finding in found.values()} == {"ok"}
+    assert {finding["level"] for finding in findings.values()} == {"ok"}
     assert main(["doctor"]) == 0
     text = capsys.readouterr().out
     for name in ("Python", "keras", "deterministic kernels", "database", "a local disk"):
@@ -54,41 +54,41 @@ def test_a_package_that_is_missing_or_too_old_is_broken_and_an_extras_is_a_note(
         return ""
 
     monkeypatch.setattr("sweeper.checks.doctor.version_of", installed)
-    code, found = diagnosed()
+    code, findings = diagnosed()
     assert code == 1
-    assert (found["keras"]["level"], found["keras"]["seen"]) == ("broken", "3.1.0")
-    tensorflow = found["tensorflow"]
+    assert (findings["keras"]["level"], findings["keras"]["seen"]) == ("broken", "3.1.0")
+    tensorflow = findings["tensorflow"]
     assert (tensorflow["level"], tensorflow["seen"]) == ("broken", "not installed")
     assert "pip install" in tensorflow["advice"]
-    assert not any("ray" in name for name in found)
-    assert found["[grain] grain"]["level"] == "note"
-    assert "[grain]" in found["[grain] grain"]["advice"]
+    assert not any("ray" in name for name in findings)
+    assert findings["[grain] grain"]["level"] == "note"
+    assert "[grain]" in findings["[grain] grain"]["advice"]
 
 
 @pytest.mark.parametrize(
-    ("said", "name", "level", "code"),
+    ("answer", "name", "level", "code"),
     [
         ({"error": "exited with 1: ImportError: libcuda"}, "TensorFlow", "broken", 1),
         ({**WELL, "repeats": False}, "deterministic kernels", "unpromised", 4),
     ],
 )
-def test_what_tensorflow_cannot_do_is_named(said, name, level, code, diagnosed):
-    ended, found = diagnosed(said=said)
-    assert (ended, found[name]["level"]) == (code, level)
+def test_what_tensorflow_cannot_do_is_named(answer, name, level, code, diagnosed):
+    ended, findings = diagnosed(answer=answer)
+    assert (ended, findings[name]["level"]) == (code, level)
 
 
 @pytest.mark.whole
 def test_tensorflow_itself_is_asked_and_answers(diagnosed):
-    _, found = diagnosed(said=None)
-    assert "CPU" in found["devices"]["seen"]
-    assert found["deterministic kernels"]["level"] == "ok"
+    _, findings = diagnosed(answer=None)
+    assert "CPU" in findings["devices"]["seen"]
+    assert findings["deterministic kernels"]["level"] == "ok"
 
 
 def test_a_python_without_tensorflow_is_broken(diagnosed, monkeypatch):
     monkeypatch.setattr("sweeper.checks.doctor._PROBE", "import a_package_that_is_not_there")
-    code, found = diagnosed(said=None)
-    assert (code, found["TensorFlow"]["level"]) == (1, "broken")
-    assert "a_package_that_is_not_there" in found["TensorFlow"]["seen"]
+    code, findings = diagnosed(answer=None)
+    assert (code, findings["TensorFlow"]["level"]) == (1, "broken")
+    assert "a_package_that_is_not_there" in findings["TensorFlow"]["seen"]
 
 
 @pytest.mark.parametrize(
@@ -103,15 +103,16 @@ def test_a_python_without_tensorflow_is_broken(diagnosed, monkeypatch):
 def test_a_database_file_on_a_network_is_not_promised(
     mounted, storage, level, diagnosed, monkeypatch
 ):
-    mount, link = Path("far").absolute(), Path("link").absolute()
+    mount = Path("far").absolute()
+    link = Path("link").absolute()
     mount.mkdir()
     link.symlink_to(mount)
     disks = [SimpleNamespace(mountpoint="/", fstype="ext4")]
     disks.append(SimpleNamespace(mountpoint=str(mount), fstype=mounted))
     monkeypatch.setattr(psutil, "disk_partitions", lambda all: disks)  # noqa: A006
-    code, found = diagnosed("--storage", storage.format(mount=mount, link=link))
-    assert (code, found["disk"]["level"]) == (4 if level == "unpromised" else 0, level)
-    assert (mounted in found["disk"]["seen"]) == storage.startswith("sqlite")
+    code, findings = diagnosed("--storage", storage.format(mount=mount, link=link))
+    assert (code, findings["disk"]["level"]) == (4 if level == "unpromised" else 0, level)
+    assert (mounted in findings["disk"]["seen"]) == storage.startswith("sqlite")
     assert list(mount.iterdir()) == []
 
 
@@ -122,11 +123,11 @@ def test_a_database_file_on_a_network_is_not_promised(
 def test_versions_that_nobody_tested_are_named_with_what_their_self_test_said(
     differences, level, diagnosed, monkeypatch
 ):
-    kept = SimpleNamespace(passed=not differences, differences=differences)
+    result = SimpleNamespace(passed=not differences, differences=differences)
     monkeypatch.setattr("sweeper.support.versions.TESTED", frozenset())
     monkeypatch.setattr(
-        "sweeper.checks.doctor.kept_result", lambda _: None if differences is None else kept
+        "sweeper.checks.doctor.kept_result", lambda _: None if differences is None else result
     )
-    _, found = diagnosed()
-    assert found["exactness"]["level"] == level
-    assert all(each in found["exactness"]["seen"] for each in differences or ())
+    _, findings = diagnosed()
+    assert findings["exactness"]["level"] == level
+    assert all(difference in findings["exactness"]["seen"] for difference in differences or ())

@@ -114,16 +114,16 @@ VALIDATED = {
 
 
 @pytest.mark.parametrize(
-    "how",
+    "split",
     [pytest.param(h, marks=[pytest.mark.whole] * ("default_rng" in h)) for h in VALIDATED],
 )
-def test_trials_that_are_validated_on_other_samples_are_warned_of_once(how, tmp_path):
-    text = replace(SPLIT, data=SPLIT.data.format(how=how))
+def test_trials_that_are_validated_on_other_samples_are_warned_of_once(split, tmp_path):
+    text = replace(SPLIT, data=SPLIT.data.format(how=split))
     file = text.write(tmp_path / "split.py")
     ran = sweep(file, tmp_path / "runs", workers=1, isolation="inline")
     assert [trial.state for trial in ran.trials] == ["complete"] * 2
     warned = warned_early(ran)
-    assert len(warned) == VALIDATED[how]
+    assert len(warned) == VALIDATED[split]
     if warned:
         line = 1 + file.read_text().splitlines().index("def load_data(trial):")
         assert warned[0].startswith(

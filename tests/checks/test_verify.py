@@ -101,14 +101,14 @@ class Copy:
         """Return the report of ``sweeper verify`` on a trial, which is what is stored."""
         flags = ("--runs-dir", str(self.runs), "--json")
         code = main(["verify", "small", "--trial", str(number), *words, *flags])
-        said = self.capsys.readouterr()
-        assert said.out, said.err
-        [trial] = json.loads(said.out)["trials"]
+        output = self.capsys.readouterr()
+        assert output.out, output.err
+        [trial] = json.loads(output.out)["trials"]
         assert code == (4 if trial["verdict"] == "differs" else 0)
-        stored = trials_in(self.runs)[number].verification
-        assert stored.report == trial
+        verification = trials_in(self.runs)[number].verification
+        assert verification.report == trial
         for name in ("verdict", "epoch", "step", "variable"):
-            assert getattr(stored, name) == trial[name]
+            assert getattr(verification, name) == trial[name]
         return trial
 
 
@@ -138,12 +138,12 @@ def test_untouched_trials_hold_and_one_that_reads_random_bytes_does_not(
 ):
     """The whole command: a trial whose data come from ``os.urandom`` is its negative control."""
     monkeypatch.setattr("sweeper.run.replays.run_again", ran[1].run_anew)
-    before = files(copy.runs)
+    originals = files(copy.runs)
     flags = ("--runs-dir", str(copy.runs))
     report_file = tmp_path / "r.json"
     code = main(["verify", "small", "--all", "--report", str(report_file), *flags])
-    done = capsys.readouterr()
-    assert code == 4, done.err
+    output = capsys.readouterr()
+    assert code == 4, output.err
     report = json.loads(report_file.read_text())
     verdicts = {trial["number"]: trial["verdict"] for trial in report["trials"]}
     assert verdicts == {EXACT: "holds", FORGETFUL: "holds", RANDOM: "differs", PRUNED: "holds"}
@@ -151,12 +151,12 @@ def test_untouched_trials_hold_and_one_that_reads_random_bytes_does_not(
     random = report["trials"][RANDOM]
     assert (random["epoch"], random["explanations"]) == (0, [])
     assert random["variable"].startswith("model variable 1 (")
-    assert files(copy.runs) == before, "the study's own directory was written to"
-    assert "trial 0 holds: final digest, value, 3 epochs, 2 checkpoints equal" in done.out
-    assert "trial 2 DIFFERS" in done.out
-    assert "no known difference of the environment explains it" in done.out
-    assert done.out.endswith("3 of 4 verified trials hold\n")
-    assert "trial 0 epoch 3/3" in done.err
+    assert files(copy.runs) == originals, "the study's own directory was written to"
+    assert "trial 0 holds: final digest, value, 3 epochs, 2 checkpoints equal" in output.out
+    assert "trial 2 DIFFERS" in output.out
+    assert "no known difference of the environment explains it" in output.out
+    assert output.out.endswith("3 of 4 verified trials hold\n")
+    assert "trial 0 epoch 3/3" in output.err
     assert main(["show", "small", str(RANDOM), "--json", *flags]) == 0
     assert json.loads(capsys.readouterr().out)["verification"]["verdict"] == "differs"
     assert main(["show", "small", str(PRUNED), *flags]) == 0
@@ -173,12 +173,12 @@ def test_a_bit_flipped_in_a_checkpoints_tensor_is_found_in_its_file_and_variable
     bytes_of_file[bytes(bytes_of_file).index(kernel) + 17] ^= 4
     file.write_bytes(bytes_of_file)
     trial = copy.verify()
-    (found,) = errors(trial)
+    (finding,) = errors(trial)
     assert (trial["verdict"], trial["step"], trial["epoch"]) == ("differs", 4, None)
-    assert found["file"] == str(file)
-    assert found["variable"].startswith("model variable 1 (")
-    assert found["variable"].endswith("kernel)")
-    assert "tensor 'model/00001' has the digest" in found["message"]
+    assert finding["file"] == str(file)
+    assert finding["variable"].startswith("model variable 1 (")
+    assert finding["variable"].endswith("kernel)")
+    assert "tensor 'model/00001' has the digest" in finding["message"]
     assert file.read_bytes() == bytes_of_file, "it is set aside by who would resume from it"
 
 
@@ -215,15 +215,15 @@ def test_the_model_as_training_left_it_is_compared_and_its_damage_is_found(copy)
     assert errors(copy.verify()) == [], "the same model, kept whole"
     tensors["model/00001"].flat[0] += 1
     path = end()
-    (found,) = errors(copy.verify())
-    assert found["what"] == "tensor"
-    assert found["message"].startswith(
+    (finding,) = errors(copy.verify())
+    assert finding["what"] == "tensor"
+    assert finding["message"].startswith(
         f"the model at the end: model variable 1 ({last.state['model'][1]}) is the first "
         "that differs (in 1 of "
     )
     (path / "tensors.safetensors").write_bytes(b"torn")
-    (found,) = errors(copy.verify())
-    assert (found["what"], found["file"]) == ("file", str(place))
+    (finding,) = errors(copy.verify())
+    assert (finding["what"], finding["file"]) == ("file", str(place))
     shutil.rmtree(place)
     trial = copy.verify()
     assert trial["verdict"] == "holds"
@@ -234,31 +234,33 @@ def test_a_logged_metric_changed_in_the_database_is_found_with_all_its_values(co
     where = "trial_id = ? AND epoch = 1"
     text = copy.ask(f"SELECT metrics FROM sweeper_epochs WHERE {where}", copy.trial_id())
     metrics = json.loads(text)
-    trained = metrics["learning_rate"]
-    metrics["learning_rate"] = trained + 2**-20
+    rate = metrics["learning_rate"]
+    metrics["learning_rate"] = rate + 2**-20
     copy.execute(
         f"UPDATE sweeper_epochs SET metrics = ? WHERE {where}", json.dumps(metrics), copy.trial_id()
     )
     trial = copy.verify()
-    (found,) = errors(trial)
-    assert (found["what"], found["epoch"], found["variable"]) == ("metric", 1, "learning_rate")
-    assert (found["stored"], found["replayed"]) == (trained + 2**-20, trained)
+    (finding,) = errors(trial)
+    assert (finding["what"], finding["variable"]) == ("metric", "learning_rate")
+    assert finding["epoch"] == 1
+    assert (finding["stored"], finding["replayed"]) == (rate + 2**-20, rate)
     assert trial["message"] == (
-        f"epoch 2: learning_rate is {trained + 2**-20!r} in the database and {trained!r} in the replay"
+        f"epoch 2: learning_rate is {rate + 2**-20!r} in the database and {rate!r} in the replay"
     )
 
 
 def test_any_other_stored_result_that_was_changed_is_found(copy):
     wrong = "0" * 32
-    own, optuna = copy.trial_id(), copy.optuna_id()
-    copy.execute("UPDATE sweeper_trials SET digest = ? WHERE id = ?", wrong, own)
+    trial_id = copy.trial_id()
+    optuna = copy.optuna_id()
+    copy.execute("UPDATE sweeper_trials SET digest = ? WHERE id = ?", wrong, trial_id)
     copy.execute(
-        "UPDATE sweeper_checkpoints SET digest = ? WHERE trial_id = ? AND step = 4", wrong, own
+        "UPDATE sweeper_checkpoints SET digest = ? WHERE trial_id = ? AND step = 4", wrong, trial_id
     )
     copy.execute("UPDATE trial_values SET value = 0.5 WHERE trial_id = ?", optuna)
     trial = copy.verify()
-    found = [(finding["what"], finding["epoch"], finding["step"]) for finding in errors(trial)]
-    assert found == [
+    mismatches = [(finding["what"], finding["epoch"], finding["step"]) for finding in errors(trial)]
+    assert mismatches == [
         ("checkpoint", None, 4),
         ("digest", None, 6),
         ("value", 2, None),
@@ -277,7 +279,9 @@ def test_a_parameter_changed_in_the_database_shows_in_what_the_replay_trains(cop
     copy.execute("UPDATE trial_params SET param_value = 0.05 WHERE trial_id = ?", copy.optuna_id())
     trial = copy.verify()
     assert (trial["verdict"], trial["epoch"]) == ("differs", 0)
-    rates = [found["replayed"] for found in errors(trial) if found["variable"] == "learning_rate"]
+    rates = [
+        finding["replayed"] for finding in errors(trial) if finding["variable"] == "learning_rate"
+    ]
     assert rates[0] == pytest.approx(0.05)
 
 
@@ -293,7 +297,7 @@ def test_a_trial_of_two_steps_is_too_short_for_a_kill(tmp_path, capsys):
     sweep_inline(replace(STUDY, arguments=arguments), tmp_path)
     trial = Copy(tmp_path / "runs", capsys).verify(EXACT, "--interrupt")
     assert trial["verdict"] == "holds"
-    assert [found["message"] for found in trial["findings"]] == [
+    assert [finding["message"] for finding in trial["findings"]] == [
         "the trial is too short for a kill"
     ]
 
@@ -310,7 +314,7 @@ def test_a_callback_that_forgets_shows_only_when_the_replay_is_interrupted(copy)
     assert trial["replay"]["starts"] == [0, 3], "in the second epoch"
     assert trial["verdict"] == "differs"
     assert trial["explanations"] == []
-    notes = [found["message"] for found in trial["findings"] if found["what"] == "replay"]
+    notes = [finding["message"] for finding in trial["findings"] if finding["what"] == "replay"]
     assert notes == ["a replay without a kill equals the trial: only the resumed replay differs"]
 
 
@@ -325,10 +329,10 @@ def test_a_difference_of_the_surroundings_is_said_and_may_explain_a_mismatch(cop
         copy.trial_id(RANDOM),
     )
     trial = copy.verify(RANDOM)
-    now = trial["explanations"]
+    explanations = trial["explanations"]
     assert trial["verdict"] == "differs"
-    assert now[0].startswith("tensorflow was 2.20.0 and is 2.")
-    assert now[1].startswith("onednn was 2 and is ")
+    assert explanations[0].startswith("tensorflow was 2.20.0 and is 2.")
+    assert explanations[1].startswith("onednn was 2 and is ")
 
 
 @pytest.mark.whole
@@ -341,15 +345,15 @@ def test_a_study_without_determinism_is_promised_nothing_and_still_must_not_cont
         arguments=f"{STUDY.arguments}, deterministic=False",
     )
     sweep(study.write(tmp_path / "small.py"), tmp_path / "runs", trials=1)
-    own = Copy(tmp_path / "runs", capsys)
-    trial = own.verify()
+    study_copy = Copy(tmp_path / "runs", capsys)
+    trial = study_copy.verify()
     assert trial["verdict"] == "unpromised"
     assert errors(trial) == []
-    warned = [found for found in trial["findings"] if found["level"] == "warning"]
-    assert any(found["by_replay"] for found in warned)
+    warned = [finding for finding in trial["findings"] if finding["level"] == "warning"]
+    assert any(finding["by_replay"] for finding in warned)
     assert "exactness is not promised (deterministic=False)" in trial["message"]
-    own.execute("UPDATE sweeper_trials SET digest = '0'")
-    assert own.verify()["verdict"] == "differs"
+    study_copy.execute("UPDATE sweeper_trials SET digest = '0'")
+    assert study_copy.verify()["verdict"] == "differs"
 
 
 def test_a_verification_that_is_interrupted_says_so_and_leaves_nothing_behind(copy, tmp_path):
@@ -402,16 +406,18 @@ def test_a_trial_from_before_an_accepted_change_cannot_be_verified(digits):
     repository, row, refused = digits
     repository.finish(begin(repository), Ending("complete", end_step=9, digest="0", value=0.5))
     repository.accept_definition(replace(row, definition={**row.definition, "epochs": 5}))
-    said = "trial 0 of study 'digits' began before the study's definition was changed (epochs was 3"
-    refused(said, "--trial", "0")
+    message = (
+        "trial 0 of study 'digits' began before the study's definition was changed (epochs was 3"
+    )
+    refused(message, "--trial", "0")
 
 
 def test_a_study_object_and_a_trials_record_verify_as_the_command_does(ran, copy):
     study = load_study(ran[0].parent / "small.py")
     places = {"storage": f"sqlite:///{copy.runs / 'sweeper.db'}", "runs_dir": copy.runs}
-    found = study.verify(trial=EXACT, **places)
-    assert (found.holds, [each.number for each in found.trials]) == (True, [EXACT])
-    assert str(found).endswith("1 of 1 verified trials hold")
+    report = study.verify(trial=EXACT, **places)
+    assert (report.holds, [trial.number for trial in report.trials]) == (True, [EXACT])
+    assert str(report).endswith("1 of 1 verified trials hold")
     one = study.results(**places)[RANDOM].verify()
     assert one.verdict == "differs"
     assert "trial 2 DIFFERS" in one._repr_html_()

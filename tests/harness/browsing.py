@@ -81,11 +81,11 @@ class Watched:
 
     def serious(self):
         """What axe-core finds that keeps somebody from using the page."""
-        found = Axe().run(self.page).response["violations"]
+        violations = Axe().run(self.page).response["violations"]
         return [
-            f"{each['id']} ({each['impact']}): {each['nodes'][0]['html'][:200]}"
-            for each in found
-            if each["impact"] in {"serious", "critical"}
+            f"{violation['id']} ({violation['impact']}): {violation['nodes'][0]['html'][:200]}"
+            for violation in violations
+            if violation["impact"] in {"serious", "critical"}
         ]
 
     def out_of_reach(self):
@@ -94,11 +94,11 @@ class Watched:
         unseen = []
         for _ in range(500):
             self.page.keyboard.press("Tab")
-            found = self.page.evaluate(_FOCUSED)
-            if found is None:
+            focus = self.page.evaluate(_FOCUSED)
+            if focus is None:
                 break
-            if not found[1]:
-                unseen.append(f"without a visible focus: {found[0]}")
+            if not focus[1]:
+                unseen.append(f"without a visible focus: {focus[0]}")
         return [*unseen, *self.page.evaluate(_MISSED)]
 
 
@@ -106,10 +106,10 @@ class Watched:
 def chromium():
     """Start the browser; without one skip, or fail where CI has to have it."""
     if not CHROMIUM.exists():
-        said = f"no browser at {CHROMIUM}: install chromium, or set CHROMIUM to its path"
+        reason = f"no browser at {CHROMIUM}: install chromium, or set CHROMIUM to its path"
         if os.environ.get("CI") == "true":
-            pytest.fail(said)
-        pytest.skip(said)
+            pytest.fail(reason)
+        pytest.skip(reason)
     expect.set_options(timeout=PATIENCE)
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=str(CHROMIUM), args=ARGUMENTS)

@@ -75,9 +75,9 @@ class CountingOperations(FileOperations):
 
     def write(self, descriptor, data):
         self._enter("write")
-        written = super().write(descriptor, data[: self.torn(len(data))])
+        size = super().write(descriptor, data[: self.torn(len(data))])
         self.after("write")
-        return written
+        return size
 
     def torn(self, size):
         return size

@@ -86,7 +86,8 @@ class Planted:
 
     def write(self, directory, value, *, also=None):
         """Commit a checkpoint with ``value`` there, and ``also`` another one at another path."""
-        state, tensors = copy.deepcopy(STATE), {n: each.copy() for n, each in TENSORS.items()}
+        state = copy.deepcopy(STATE)
+        tensors = {n: tensor.copy() for n, tensor in TENSORS.items()}
         for where, planted in ((self.where, value), *(() if also is None else (also,))):
             inside = tensors if "/" in where[0] else state
             for part in where[:-1]:

@@ -72,38 +72,39 @@ class Processes:
 
     def run(self, scripts, seconds):
         """Let processes, a script and its words each, begin together; what each said, and no error."""
-        given, said_of_all = self.process.stdin, self.process.stdout
-        assert given is not None
-        assert said_of_all is not None
+        stdin = self.process.stdin
+        stdout = self.process.stdout
+        assert stdin is not None
+        assert stdout is not None
         hanging = threading.Timer(seconds, self.process.kill)
         hanging.start()
         try:
-            given.write(json.dumps([list(map(str, each)) for each in scripts]) + "\n")
-            given.flush()
+            stdin.write(json.dumps([list(map(str, script)) for script in scripts]) + "\n")
+            stdin.flush()
             for _ in scripts:
-                assert said_of_all.readline() == "ready\n", self.errors.read_text()
-            given.write("go\n")
-            given.flush()
-            lines = [said_of_all.readline() for _ in range(len(scripts) + 1)]
+                assert stdout.readline() == "ready\n", self.errors.read_text()
+            stdin.write("go\n")
+            stdin.flush()
+            lines = [stdout.readline() for _ in range(len(scripts) + 1)]
         finally:
             hanging.cancel()
         assert self.errors.read_text() == ""
-        said = dict(line.rstrip("\n").split(" ", 1) for line in lines)
-        assert json.loads(said["ended"]) == [0] * len(scripts)
-        return [said[str(number)] for number in range(len(scripts))]
+        outputs = dict(line.rstrip("\n").split(" ", 1) for line in lines)
+        assert json.loads(outputs["ended"]) == [0] * len(scripts)
+        return [outputs[str(number)] for number in range(len(scripts))]
 
 
 @pytest.fixture(scope="module")
 def processes(tmp_path_factory):
     errors = tmp_path_factory.mktemp("processes") / "errors.txt"
     with (
-        errors.open("w") as said,
+        errors.open("w") as errors_file,
         subprocess.Popen(
             [sys.executable, "-W", "error", "-c", PROCESSES],
             env={**os.environ, "PYTHONPATH": str(ROOT)},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=said,
+            stderr=errors_file,
             text=True,
         ) as process,
     ):

@@ -61,7 +61,7 @@ def judge(file, directory, *, inline=True):
     """Import a study and run its factories: for two trials in this process, or for one alone."""
     import keras
 
-    before = set(sys.modules)
+    modules = set(sys.modules)
     verdict = Verdict()
     seed_everything(IMPORT_SEED)
     definition = load_definition(os.path.relpath(file))
@@ -90,10 +90,11 @@ def judge(file, directory, *, inline=True):
                     )
                 )
             except IndependenceError as error:
-                verdict.refusal, verdict.trial = str(error), number
+                verdict.refusal = str(error)
+                verdict.trial = number
                 break
     finally:
-        forget_modules(before, PITFALLS)
+        forget_modules(modules, PITFALLS)
         keras.backend.clear_session(free_memory=False)
         gc.unfreeze()
     return verdict
@@ -102,19 +103,20 @@ def judge(file, directory, *, inline=True):
 def swept(file, directory, isolation="auto"):
     """Run the two trials of a study, which is copied to the directory."""
     directory.mkdir(exist_ok=True)
-    for each in (file, Path(__file__).with_name("small_study.py")):
-        shutil.copy(each, directory)
-    before, path = set(sys.modules), [*sys.path]
+    for source in (file, Path(__file__).with_name("small_study.py")):
+        shutil.copy(source, directory)
+    modules = set(sys.modules)
+    path = [*sys.path]
     try:
         return sweep(directory / file.name, directory / "runs", workers=1, isolation=isolation)
     finally:
         sys.path[:] = path
-        forget_modules(before, directory)
+        forget_modules(modules, directory)
 
 
-def forget_modules(before, directory):
-    """Forget what was imported from ``directory`` since ``before`` were the names of all modules."""
-    for name in set(sys.modules) - before:
+def forget_modules(modules, directory):
+    """Forget what was imported from ``directory`` since ``modules`` were the names of all modules."""
+    for name in set(sys.modules) - modules:
         module = sys.modules[name]
         # A package without an __init__.py has no file, and still has its modules as attributes.
         files = [getattr(module, "__file__", None) or "", *getattr(module, "__path__", ())]
@@ -140,6 +142,6 @@ def fresh_names():
 @pytest.fixture(autouse=True)
 def no_modules_of_other_tests(monkeypatch):
     """A test's own studies are all of the user's: whatever pytest has imported would be searched too."""
-    before = set(sys.modules)
+    modules = set(sys.modules)
     real = guard.is_users_module
-    monkeypatch.setattr(guard, "is_users_module", lambda n: n not in before and real(n))
+    monkeypatch.setattr(guard, "is_users_module", lambda n: n not in modules and real(n))

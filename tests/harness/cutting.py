@@ -54,16 +54,16 @@ def partial_changes(database, change):
 
     Returns how many statements there were, or were tried, and the first that left something.
     """
-    before = every_row(database)
+    rows = every_row(database)
     for statements in range(1, 50):
         try:
             with cut_off_after(database, statements):
                 change()
         except CutOffError:
-            if every_row(database) != before:
+            if every_row(database) != rows:
                 return statements, [statements]
         else:
-            assert every_row(database) != before
+            assert every_row(database) != rows
             return statements - 1, []
     pytest.fail("the change never ends")
 

@@ -42,25 +42,25 @@ class Block:
 
 def blocks_of(text, page):
     """Return every block of a page, in order."""
-    found = []
+    blocks = []
     end = 0
-    for each in _FENCE.finditer(text):
-        title = re.search(r'title="([^"]+)"', each["info"])
-        if found and each["language"] == "text" and not text[end : each.start()].strip():
-            found[-1] = replace(found[-1], shown=textwrap.dedent(each["text"]))
-        end = each.end()
-        found.append(
+    for fence in _FENCE.finditer(text):
+        title = re.search(r'title="([^"]+)"', fence["info"])
+        if blocks and fence["language"] == "text" and not text[end : fence.start()].strip():
+            blocks[-1] = replace(blocks[-1], shown=textwrap.dedent(fence["text"]))
+        end = fence.end()
+        blocks.append(
             Block(
                 page,
-                text[: each.start("text")].count("\n") + 1,
-                each["language"],
-                textwrap.dedent(each["text"]),
+                text[: fence.start("text")].count("\n") + 1,
+                fence["language"],
+                textwrap.dedent(fence["text"]),
                 title[1] if title else "",
-                each["marker"] or "",
-                each["why"] or "",
+                fence["marker"] or "",
+                fence["why"] or "",
             )
         )
-    return found
+    return blocks
 
 
 def blocks(page):
@@ -96,37 +96,38 @@ def without_guards(text):
 def foreign_names(text):
     """Return the names that a block uses, and has from somewhere else."""
     module = symtable.symtable(text, "block", "exec")
-    own = {each.get_name() for each in module.get_symbols() if each.is_assigned()}
-    own |= {each.get_name() for each in module.get_symbols() if each.is_imported()}
-    used, tables = set(), [module]
+    own_names = {symbol.get_name() for symbol in module.get_symbols() if symbol.is_assigned()}
+    own_names |= {symbol.get_name() for symbol in module.get_symbols() if symbol.is_imported()}
+    used = set()
+    tables = [module]
     while tables:
         table = tables.pop()
         tables += table.get_children()
         used |= {
-            each.get_name()
-            for each in table.get_symbols()
-            if each.is_referenced() and (table is module or each.is_global())
+            symbol.get_name()
+            for symbol in table.get_symbols()
+            if symbol.is_referenced() and (table is module or symbol.is_global())
         }
-    return used - own - set(dir(builtins)) - {"__name__", "__file__"}
+    return used - own_names - set(dir(builtins)) - {"__name__", "__file__"}
 
 
-def as_programs(found):
+def as_programs(blocks):
     """Give the blocks of a page that are run as a file its text."""
-    before = ""
-    given = []
-    for block in found:
+    earlier_code = ""
+    programs = []
+    for block in blocks:
         text = block.text
         if block.language == "python" and not block.file:
             program = text if has_guard(text) or block.page == "README.md" else ""
             if not program and (names := studies_of(text)):
                 runs = "\n".join(f"    {name}.run(trials=1)" for name in names)
                 program = f'{text}\n\nif __name__ == "__main__":\n{runs}\n'
-            above = before * bool(program and foreign_names(text))
-            given.append(replace(block, program=above + program))
-            before += without_guards(text) + "\n\n"
+            above = earlier_code * bool(program and foreign_names(text))
+            programs.append(replace(block, program=above + program))
+            earlier_code += without_guards(text) + "\n\n"
         else:
-            given.append(block)
-    return given
+            programs.append(block)
+    return programs
 
 
 def studies_of(text):

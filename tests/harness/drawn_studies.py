@@ -57,7 +57,7 @@ def status_of(trial):
     )
 
 
-def made(name, *trials, direction="maximize", **given):
+def made(name, *trials, direction="maximize", **changes):
     """Return the results of a study that has these trials."""
     sign = 1 if direction == "maximize" else -1
     trials = tuple(replace(trial, study=name) for trial in trials)
@@ -71,4 +71,4 @@ def made(name, *trials, direction="maximize", **given):
         "objective": "val_accuracy",
         "trials": tuple(map(status_of, trials)),
     }
-    return StudyResults(StudyStatus(name, direction=direction, **{**status, **given}), trials)
+    return StudyResults(StudyStatus(name, direction=direction, **{**status, **changes}), trials)

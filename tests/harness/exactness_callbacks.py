@@ -123,7 +123,8 @@ class Patient(keras.callbacks.EarlyStopping):
 
 
 def collectors():
-    collector, schedule = Collector(Path("files")), LearningRatePerBatch()
+    collector = Collector(Path("files"))
+    schedule = LearningRatePerBatch()
     collector.other = schedule
     return [collector, schedule, Tells(), Patient()]
 

@@ -81,13 +81,13 @@ def _study_of(call, file):
     name, kind, expects = call.args
     expects = eval(ast.unparse(expects), {"identical": _identical, "refused": _refused})
     name = ast.literal_eval(name)
-    given = {
+    options = {
         option.arg: ast.literal_eval(option.value)
         for option in call.keywords
         if option.arg in ("steps", "clocks")
     }
     target = f"{file}:{name.upper().replace('-', '_')}"
-    return CorpusStudy(name, ast.literal_eval(kind), expects, target, **given)
+    return CorpusStudy(name, ast.literal_eval(kind), expects, target, **options)
 
 
 def _calls_in(tree):
@@ -107,5 +107,5 @@ CORPUS = [
 
 def find(name):
     """Return the study of this name."""
-    [found] = [study for study in CORPUS if study.name == name]
-    return found
+    [corpus_study] = [study for study in CORPUS if study.name == name]
+    return corpus_study

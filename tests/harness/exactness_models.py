@@ -67,7 +67,7 @@ def multi_optimizer():
 def every_optimizer():
     """Each variable has an optimizer of its own: all that keep nothing but slots and a count."""
     by_path = optimizers.OptimizerMap(optimizers.SGD(schedules.InverseTimeDecay(0.05, 5, 0.5)))
-    each = [
+    kinds = [
         optimizers.Adadelta(0.5),
         optimizers.Adagrad(schedules.ExponentialDecay(0.1, 4, 0.8)),
         optimizers.Adamax(0.02),
@@ -80,7 +80,7 @@ def every_optimizer():
         optimizers.Muon(0.02),
     ]
     middle = []
-    for number, optimizer in enumerate(each):
+    for number, optimizer in enumerate(kinds):
         # Muon has other slots for a matrix than for a vector.
         use_bias = isinstance(optimizer, optimizers.Muon)
         middle.append(layers.Dense(2, use_bias=use_bias, name=f"of_{number}"))
@@ -284,8 +284,8 @@ class ShufflesItself(keras.utils.PyDataset):
 
     def __getitem__(self, index):
         x, y = digits()
-        chosen = self.order[index * 34 : index * 34 + 34]
-        return x[chosen], y[chosen]
+        rows = self.order[index * 34 : index * 34 + 34]
+        return x[rows], y[rows]
 
     def on_epoch_end(self):
         self.order = self.order[::-1].copy()
@@ -314,8 +314,8 @@ def drawing_anew():
         x, y = digits()
         order = drawn.permutation(100)
         for begin in range(0, 100, 34):
-            chosen = order[begin : begin + 34]
-            yield x[chosen], y[chosen]
+            rows = order[begin : begin + 34]
+            yield x[rows], y[rows]
 
     return Data(train=batches, validation=digits(30))
 

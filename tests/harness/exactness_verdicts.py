@@ -60,8 +60,8 @@ def judge(study, directory, kills=ALL_KILLS, *, first_line=True):
     steps = study.kills[-kills:]
     killed, error = run(study, directory / "killed", kills=steps, first_line=first_line)
     if error:
-        trained = killed.attempts[-1].start_step is not None
-        return judged_failure(study, len(killed.attempts), error, trained=trained)
+        has_trained = killed.attempts[-1].start_step is not None
+        return judged_failure(study, len(killed.attempts), error, trained=has_trained)
     attempts = [(attempt.outcome, attempt.start_step) for attempt in killed.attempts]
     outcomes = ["crashed"] * kills + ["complete"]
     if attempts != list(zip(outcomes, [0, *steps], strict=True)):
@@ -69,29 +69,31 @@ def judge(study, directory, kills=ALL_KILLS, *, first_line=True):
     whole, error = run(study, directory / "whole", kills=[], first_line=first_line)
     if error:
         return Verdict(study.name, "silent", f"only the undisturbed run is refused: {error}")
-    found = list(_differences(study, whole, killed))
-    more = f"; and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
-    return Verdict(study.name, "silent" if found else "identical", "; ".join(found[:_SHOWN]) + more)
+    differences = list(_differences(study, whole, killed))
+    more = f"; and {len(differences) - _SHOWN} more" if len(differences) > _SHOWN else ""
+    return Verdict(
+        study.name, "silent" if differences else "identical", "; ".join(differences[:_SHOWN]) + more
+    )
 
 
 def judged_failure(study, number, error, *, trained):
     """Return the verdict on a study whose attempt ``number`` failed; ``trained``: after it had begun to train."""
     kind = getattr(errors, error.partition(":")[0], None)
-    said = f"attempt {number}: {error}"
+    message = f"attempt {number}: {error}"
     meant = kind is not None and issubclass(kind, errors.TrialError | errors.DefinitionError)
     missing = [word for word in study.expects.words if word.lower() not in error.lower()]
     if not meant:
-        return Verdict(study.name, "silent", f"failed: {said}")
+        return Verdict(study.name, "silent", f"failed: {message}")
     if number > 1 and not trained:
         return Verdict(
-            study.name, "silent", f"refused only when the checkpoint was restored: {said}"
+            study.name, "silent", f"refused only when the checkpoint was restored: {message}"
         )
     if number > study.expects.by:
-        return Verdict(study.name, "silent", f"refused, but not by {study.expects.by}: {said}")
+        return Verdict(study.name, "silent", f"refused, but not by {study.expects.by}: {message}")
     if missing:
         words = ", ".join(map(repr, missing))
-        return Verdict(study.name, "silent", f"refused without saying {words}: {said}")
-    return Verdict(study.name, "refused", said)
+        return Verdict(study.name, "silent", f"refused without saying {words}: {message}")
+    return Verdict(study.name, "refused", message)
 
 
 def _differences(study, whole, killed):
@@ -101,21 +103,21 @@ def _differences(study, whole, killed):
 
 
 def _results(trial):
-    epochs = {str(each.epoch): dict(each.metrics) for each in trial.epochs}
+    epochs = {str(epoch.epoch): dict(epoch.metrics) for epoch in trial.epochs}
     return {"digest": trial.digest, "value": trial.value, "epochs": epochs}
 
 
 def _last_checkpoint(study, trial):
     loaded = load_checkpoint(Path(trial.checkpoints[-1].path))
     tensors = {
-        name: f"{each.dtype}{each.shape} {each.tobytes().hex()}"
-        for name, each in loaded.tensors.items()
+        name: f"{tensor.dtype}{tensor.shape} {tensor.tobytes().hex()}"
+        for name, tensor in loaded.tensors.items()
         if not name.endswith(_READ_AHEAD)
     }
     state = dict(loaded.state)
     if study.clocks:
         tensors, state = (
-            {name: each for name, each in part.items() if name.startswith(_OF_RESULTS)}
+            {name: value for name, value in part.items() if name.startswith(_OF_RESULTS)}
             for part in (tensors, state)
         )
     return {**state, "tensors": tensors}

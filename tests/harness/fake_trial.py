@@ -60,12 +60,12 @@ class Trial:
 
         And where that is kept; None where it is not the trial's own.
         """
-        found = [
+        candidates = [
             {**json.loads(file.read_text()), "own": file}
             for directory in self.assignment["checkpoints"]
             for file in Path(directory).glob("epoch-*.json")
         ]
-        best = max(found, key=lambda c: len(c["losses"]), default={"losses": [], "digest": ""})
+        best = max(candidates, key=lambda c: len(c["losses"]), default={"losses": [], "digest": ""})
         return best["losses"], best["digest"], best.get("own")
 
     def keep(self, losses, digest):
@@ -86,8 +86,8 @@ class Trial:
     def wait(self, seconds):
         """Train; the end of the pipe means that the worker is gone."""
         until = time.monotonic() + seconds
-        while (left := until - time.monotonic()) > 0:
-            if self.connection.poll(left):
+        while (remaining := until - time.monotonic()) > 0:
+            if self.connection.poll(remaining):
                 self.receive()
 
     def run(self):
@@ -103,13 +103,18 @@ class Trial:
                     return
             pauses = random.Random(self.assignment["number"])
             lengths = [pauses.lognormvariate(0, 0.5) for _ in range(epochs)]
-            done = len(losses)
-            self.send("Started", start_step=done * STEPS, start_epoch=done, steps_per_epoch=STEPS)
+            start_epoch = len(losses)
+            self.send(
+                "Started",
+                start_step=start_epoch * STEPS,
+                start_epoch=start_epoch,
+                steps_per_epoch=STEPS,
+            )
             # What the database may lack, if a worker died before it wrote it down.
             if resumed_from is not None:
-                self.tell_checkpoint(resumed_from, done, digest)
-            self.tell_epochs(losses, range(done), None)
-            for epoch in range(done, epochs if pause is None else pause):
+                self.tell_checkpoint(resumed_from, start_epoch, digest)
+            self.tell_epochs(losses, range(start_epoch), None)
+            for epoch in range(start_epoch, epochs if pause is None else pause):
                 self.wait(self.pace * lengths[epoch])
                 digest = chained(digest, epoch, x)
                 losses.append(value_of(digest))

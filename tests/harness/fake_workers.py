@@ -50,19 +50,19 @@ class FakeLauncher:
 
     def launch(self, assignment):
         pace = self._paces.pop() if len(self._paces) > 1 else self._paces[0]
-        channel, theirs = Channel.pair()
+        channel, far_end = Channel.pair()
         with Path(assignment.log).open("ab") as log:
             process = subprocess.Popen(
                 [
-                    *(sys.executable, "-S", "-E", str(FAKE_TRIAL), str(theirs.fileno())),
+                    *(sys.executable, "-S", "-E", str(FAKE_TRIAL), str(far_end.fileno())),
                     *(str(pace), str(self._step or 0)),
                 ],
-                pass_fds=[theirs.fileno()],
+                pass_fds=[far_end.fileno()],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
             )
-        theirs.close()
+        far_end.close()
         with contextlib.suppress(OSError):
             channel.send(assignment)
         return FakeTrialProcess(channel, process)
@@ -104,19 +104,19 @@ class WorkerOptions:
     step: float | None = None
 
 
-def new_study(repository, runs, study, *, epochs, **given):
+def new_study(repository, runs, study, *, epochs, **arguments):
     """Create a study, and return the options of a worker for it."""
     settings = definition(
-        **{"name": study, "seed": 11, "concurrency": 4, "epochs": epochs, **given}
+        **{"name": study, "seed": 11, "concurrency": 4, "epochs": epochs, **arguments}
     ).settings()
     repository.create_or_open(row_of(settings, search_window(settings)))
     return WorkerOptions(str(repository.database.url_from_anywhere), str(runs), study)
 
 
-def undisturbed_results(repository, runs, study="undisturbed", **given):
+def undisturbed_results(repository, runs, study="undisturbed", **arguments):
     """Return the results of a study where nothing befalls its worker."""
-    options = new_study(repository, runs, study, **given)
-    with FakeWorker(replace(options, slots=given["trials"])) as worker:
+    options = new_study(repository, runs, study, **arguments)
+    with FakeWorker(replace(options, slots=arguments["trials"])) as worker:
         assert worker.end() == 0
     return results_of(repository.trials(study))
 
@@ -164,12 +164,12 @@ class FakeWorker:
     """A worker process, and what it tells."""
 
     def __init__(self, options):
-        ours, theirs = _server.Pipe(duplex=False)
+        reader, writer = _server.Pipe(duplex=False)
         self.options = options
-        self.process = _server.Process(target=work, args=(options, theirs), daemon=False)
+        self.process = _server.Process(target=work, args=(options, writer), daemon=False)
         self.process.start()
-        theirs.close()
-        self._events = ours
+        writer.close()
+        self._events = reader
         self.events = []
         self._news = queue.SimpleQueue()
         self._reader = threading.Thread(target=self._read, daemon=True)
@@ -237,9 +237,9 @@ def faults_of(trials, expected):
             faults.append(f"trial {trial.number} has {len(ended)} complete attempts")
         if ended and ended[0] != len(trial.attempts):
             faults.append(f"trial {trial.number} went on after its result")
-    found = results_of(trials)
+    results = results_of(trials)
     return faults + [
-        f"trial {number} is {found.get(number)}, and undisturbed {expected.get(number)}"
-        for number in sorted(found.keys() | expected.keys())
-        if found.get(number) != expected.get(number)
+        f"trial {number} is {results.get(number)}, and undisturbed {expected.get(number)}"
+        for number in sorted(results.keys() | expected.keys())
+        if results.get(number) != expected.get(number)
     ]

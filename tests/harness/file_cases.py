@@ -37,9 +37,9 @@ def _prepared(count, scale):
 def mapped(scale):
     file = Path("features.mmap")
     if not file.exists():
-        made = np.memmap(file, "float32", "w+", shape=(8,))
-        made[:] = scale
-        made.flush()
+        array = np.memmap(file, "float32", "w+", shape=(8,))
+        array[:] = scale
+        array.flush()
     return np.array(np.memmap(file, "float32", "r", shape=(8,)))
 
 
@@ -55,8 +55,8 @@ def database(scale):
 
 def hdf5(scale):
     if not os.path.isfile("features.h5"):  # noqa: PTH113
-        with h5py.File("features.h5", "w") as made:
-            made["x"] = np.ones(4) * scale
+        with h5py.File("features.h5", "w") as file:
+            file["x"] = np.ones(4) * scale
     with h5py.File("features.h5") as read:
         return read["x"][:]
 
@@ -73,8 +73,8 @@ def cache(scale):
 
 def snapshot(scale):
     """Have a variable in the pipeline, whose value is not in a snapshot's name."""
-    held = tf.Variable(scale)
-    data = tf.data.Dataset.range(4).map(lambda x: tf.cast(x, tf.float32) * held)
+    variable = tf.Variable(scale)
+    data = tf.data.Dataset.range(4).map(lambda x: tf.cast(x, tf.float32) * variable)
     return list(data.snapshot("snapshots").as_numpy_iterator())
 
 
@@ -133,7 +133,7 @@ def records(scale):
     if not os.path.exists("features.tfrecord"):  # noqa: PTH110
         with tf.io.TFRecordWriter("features.tfrecord") as writer:
             writer.write(str(scale))
-    return [each.numpy() for each in tf.data.TFRecordDataset("features.tfrecord")]
+    return [record.numpy() for record in tf.data.TFRecordDataset("features.tfrecord")]
 
 
 def in_a_graph(scale):

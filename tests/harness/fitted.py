@@ -13,10 +13,11 @@ import sweeper
 def fitted(model, data=small_data, *, step=None, callbacks=tuple, epochs=2, **options):
     """Train in a directory of its own unless one is given; the history, which has the model."""
     keras.utils.set_random_seed(3)
-    built, taken = model(), None if step is None else step()
+    built = model()
+    taken = None if step is None else step()
     with TemporaryDirectory() as directory:
-        given = {"checkpoints": directory, "callbacks": callbacks(), "verbose": 0, **options}
-        return sweeper.fit(built, data(), step=taken, epochs=epochs, **given)
+        arguments = {"checkpoints": directory, "callbacks": callbacks(), "verbose": 0, **options}
+        return sweeper.fit(built, data(), step=taken, epochs=epochs, **arguments)
 
 
 def fitted_in_parts(stops, directory, model, data=small_data, *, callbacks=tuple, **options):

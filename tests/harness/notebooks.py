@@ -13,19 +13,22 @@ class Kernel:
     """A kernel with a client; `execute` gives what it publishes."""
 
     def __init__(self, manager, client):
-        self._manager, self._client = manager, client
+        self._manager = manager
+        self._client = client
 
     async def execute(self, code, *, until=None):
         """What the kernel publishes while it runs ``code``, but for its state.
 
         ``until`` is asked of every message, and ends the listening, with the cell still running.
         """
-        published, sent = [], self._client.execute(code)
+        published = []
+        sent = self._client.execute(code)
         while True:
             message = await self._client.get_iopub_msg(timeout=180)
             if message["parent_header"].get("msg_id") != sent:
                 continue
-            kind, content = message["msg_type"], message["content"]
+            kind = message["msg_type"]
+            content = message["content"]
             if kind == "status" and content["execution_state"] == "idle":
                 return published
             if kind not in ("status", "execute_input"):
@@ -70,7 +73,7 @@ def errors_of(published):
 def text_of(published):
     """What a cell prints, and the text of the value that it ends with."""
     streams = [content for kind, content in published if kind == "stream"]
-    texts = [each["text"] for each in streams if each["name"] == "stdout"]
+    texts = [stream["text"] for stream in streams if stream["name"] == "stdout"]
     texts += [
         content["data"]["text/plain"] for kind, content in published if kind == "execute_result"
     ]
@@ -79,5 +82,5 @@ def text_of(published):
 
 def html_of(published):
     """The HTML of the value that a cell ends with."""
-    [shown] = [c["data"]["text/html"] for kind, c in published if kind == "execute_result"]
-    return shown
+    [html] = [c["data"]["text/html"] for kind, c in published if kind == "execute_result"]
+    return html

@@ -55,8 +55,8 @@ def s3_server():
     )
     try:
         url = f"http://127.0.0.1:{int(process.stdout.readline())}"
-        made = urllib.request.Request(f"{url}/{BUCKET}", method="PUT")
-        urllib.request.urlopen(made, timeout=30).close()
+        request = urllib.request.Request(f"{url}/{BUCKET}", method="PUT")
+        urllib.request.urlopen(request, timeout=30).close()
         yield url
     finally:
         process.communicate()
@@ -156,22 +156,22 @@ class FailingNetwork:
             def forward(self):
                 with lock:
                     failing = numbers.random() < share
-                    how = numbers.choice(["cut", "error", "unanswered", "half"])
+                    fault = numbers.choice(["cut", "error", "unanswered", "half"])
                     network.failures += failing
-                how = how if failing else "whole"
+                fault = fault if failing else "whole"
                 body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-                if how == "error":
+                if fault == "error":
                     self.answer(500, [], b"<Error><Code>InternalError</Code></Error>")
-                elif how != "cut":
+                elif fault != "cut":
                     with closing(http.client.HTTPConnection(address, timeout=30)) as server:
                         server.request(self.command, self.path, body, dict(self.headers))
                         response = server.getresponse()
                         content = response.read()
-                    if how == "half":
+                    if fault == "half":
                         self.answer(response.status, response.getheaders(), content, 2)
-                    elif how == "whole":
+                    elif fault == "whole":
                         self.answer(response.status, response.getheaders(), content)
-                if how in ("cut", "unanswered", "half"):
+                if fault in ("cut", "unanswered", "half"):
                     self.close_connection = True
                     self.wfile.flush()
                     self.connection.shutdown(socket.SHUT_RDWR)

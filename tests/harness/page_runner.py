@@ -62,7 +62,8 @@ def run_page(job):
     for block in job["blocks"]:
         sys.stdout.flush()
         print(f"--- {block['page']}:{block['line']}", flush=True)
-        begun, failed = Path(job["output"]).stat().st_size, failed_trials()
+        offset = Path(job["output"]).stat().st_size
+        failed = failed_trials()
         if block["file"]:
             Path(block["file"]).write_text(block["text"])
         elif block["language"] == "python":
@@ -75,7 +76,7 @@ def run_page(job):
         else:
             _run_shell(block["text"], job["output"] + ".after")
         sys.stdout.flush()
-        look_at(block, Path(job["output"]).read_text()[begun:], failed_trials() - failed)
+        look_at(block, Path(job["output"]).read_text()[offset:], failed_trials() - failed)
     if wrong:
         msg = f"{wrong} examples give something else than they say"
         raise AssertionError(msg)
@@ -143,11 +144,11 @@ def look_at(block, printed, failed):
         assert failed <= 0, f"{where}: {failed} trials failed"
         assert "Traceback (most recent call last)" not in printed, f"{where}: prints a traceback"
     # Lines of one shape are rows of a table, of which a run may have fewer.
-    given = _shape(printed)
+    lines = _shape(printed)
     for line in dict.fromkeys(_shape(block["shown"])):
-        found = [index for index, each in enumerate(given) if each.startswith(line)]
-        assert found, f"{where}: shows {line!r}, prints {given}"
-        del given[: found[0] + 1]
+        matches = [index for index, candidate in enumerate(lines) if candidate.startswith(line)]
+        assert matches, f"{where}: shows {line!r}, prints {lines}"
+        del lines[: matches[0] + 1]
 
 
 def _shape(text):
@@ -162,7 +163,8 @@ def _shape(text):
 def _run_examples(block, names):
     """Run the examples of a docstring, which begin with the page's names; how many went wrong."""
     options = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
-    parser, runner = doctest.DocTestParser(), doctest.DocTestRunner(optionflags=options)
+    parser = doctest.DocTestParser()
+    runner = doctest.DocTestRunner(optionflags=options)
     test = parser.get_doctest(
         block["text"], dict(names), block["page"], block["page"], block["line"]
     )
@@ -176,7 +178,9 @@ def _run_shell(text, after):
     directory, _, variables = Path(after).read_text().partition("\n")
     os.chdir(directory)
     os.environ.clear()
-    os.environ.update(each.split("=", 1) for each in variables.split("\0") if "=" in each)
+    os.environ.update(
+        variable.split("=", 1) for variable in variables.split("\0") if "=" in variable
+    )
 
 
 if __name__ == "__main__":

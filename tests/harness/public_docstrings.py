@@ -46,13 +46,13 @@ def described(thing, *kinds):
     """The names that sections of these kinds in the docstring of ``thing`` describe."""
     if thing.docstring is None:
         return set()
-    found = set()
+    names = set()
     for section in thing.docstring.parse("google", warnings=False):
         if section.kind.value in kinds:
-            for each in section.value:
-                if each.description.strip():
-                    found |= {name.strip() for name in each.name.split(",")}
-    return found
+            for entry in section.value:
+                if entry.description.strip():
+                    names |= {name.strip() for name in entry.name.split(",")}
+    return names
 
 
 def has_example(thing):
@@ -60,7 +60,9 @@ def has_example(thing):
     if thing.docstring is None:
         return False
     sections = thing.docstring.parse("google", warnings=False)
-    return any(each.kind.value == "examples" and ">>> " in _code(each) for each in sections)
+    return any(
+        section.kind.value == "examples" and ">>> " in _code(section) for section in sections
+    )
 
 
 def examples():
@@ -85,27 +87,27 @@ def undescribed(thing):
     if thing.is_function:
         yield from _arguments(thing, described(thing, "parameters"))
         return
-    said = described(thing, "parameters", "attributes")
+    described_names = described(thing, "parameters", "attributes")
     if thing.has_labels("dataclass"):
         for name, member in thing.members.items():
-            if _is_field(name, member) and name not in said and member.docstring is None:
+            if _is_field(name, member) and name not in described_names and member.docstring is None:
                 yield f"{thing.path}.{name}"
     elif "__init__" in thing.members:
-        yield from _arguments(thing.members["__init__"], said)
+        yield from _arguments(thing.members["__init__"], described_names)
     if thing.name == "TrainingStep":
         # Its parts take and give those, as its own text says.
-        said = described(thing.parent["StepValues"], "attributes") | {"values"}
+        described_names = described(thing.parent["StepValues"], "attributes") | {"values"}
     else:
-        said = set()
+        described_names = set()
     for name, member in thing.members.items():
         if member.is_function and not name.startswith("_") and name not in _NOT_EXPLAINED:
-            yield from _arguments(member, described(member, "parameters") | said)
+            yield from _arguments(member, described(member, "parameters") | described_names)
 
 
-def _arguments(function, said):
-    for each in function.parameters:
-        if each.name not in ("self", "cls") and each.name not in said:
-            yield f"{function.path}({each.name})"
+def _arguments(function, described_names):
+    for parameter in function.parameters:
+        if parameter.name not in ("self", "cls") and parameter.name not in described_names:
+            yield f"{function.path}({parameter.name})"
 
 
 def _is_field(name, member):

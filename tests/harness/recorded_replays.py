@@ -29,26 +29,27 @@ class RecordedReplays:
     _numbers: Iterator[int] = field(default_factory=itertools.count)
 
     def run(self, order, launchers, directory, *more):
-        found = next((each for each in self.known if each.order == order), None)
-        if found is None:
+        record = next((replay for replay in self.known if replay.order == order), None)
+        if record is None:
             return self.run_anew(order, launchers, directory, *more)
-        return self._given(found, directory)
+        return self._given(record, directory)
 
     def run_anew(self, order, launchers, directory, *more):
         """The same, and run whatever was recorded."""
-        kept = self.directory / str(next(self._numbers))
-        found = _Recorded(order, kept, run_again(order, launchers, kept, *more))
-        self.known.append(found)
-        return self._given(found, directory)
+        target = self.directory / str(next(self._numbers))
+        record = _Recorded(order, target, run_again(order, launchers, target, *more))
+        self.known.append(record)
+        return self._given(record, directory)
 
     @staticmethod
-    def _given(found, directory):
-        shutil.copytree(found.directory, directory, dirs_exist_ok=True)
+    def _given(record, directory):
+        shutil.copytree(record.directory, directory, dirs_exist_ok=True)
         checkpoints = {
             position: replace(
-                each, path=str(directory / Path(each.path).relative_to(found.directory))
+                checkpoint,
+                path=str(directory / Path(checkpoint.path).relative_to(record.directory)),
             )
-            for position, each in found.replayed.checkpoints.items()
+            for position, checkpoint in record.replayed.checkpoints.items()
         }
-        own = directory / Path(found.replayed.directory).relative_to(found.directory)
-        return replace(found.replayed, checkpoints=checkpoints, directory=str(own))
+        replay_directory = directory / Path(record.replayed.directory).relative_to(record.directory)
+        return replace(record.replayed, checkpoints=checkpoints, directory=str(replay_directory))

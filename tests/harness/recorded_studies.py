@@ -49,8 +49,8 @@ def record_study(
             repository.record_process(token, 5, "fork", 3 * STEPS)
             _epochs(repository, token, number, range(3, 6), objective)
             repository.finish(token, Ending("complete", 60, 0.61, "e" * 32))
-    found = {"mode": "interrupt", "verdict": "holds", "message": f"alike {text}"}
-    repository.record_verdict(name, 0, found)
+    verdict = {"mode": "interrupt", "verdict": "holds", "message": f"alike {text}"}
+    repository.record_verdict(name, 0, verdict)
 
 
 def record_unfinished_study(repository, name, target, seed=1000, text=NASTY):
@@ -84,8 +84,8 @@ def _train(repository, token, number, objective, text):
         repository.record_parameter(token, name, distribution, value)
     if number == 1:
         _epochs(repository, token, number, range(4), objective)
-        kept = CheckpointRecord(3 * STEPS, 3, "c" * 32, 512, "runs/step-30")
-        repository.record_checkpoint(token, kept)
+        checkpoint = CheckpointRecord(3 * STEPS, 3, "c" * 32, 512, "runs/step-30")
+        repository.record_checkpoint(token, checkpoint)
         repository.finish(token, Ending("crashed", 35, error=f"Traceback\nKilled: {text}"))
     elif number == 2:
         repository.finish(token, Ending("failed", 0, error=f"ValueError: {text}"))
@@ -181,13 +181,13 @@ def write_mixed(repository):
         taken = _claim(repository, "mixed")
         configuration = number // 2
         optimizer = "sgd" if configuration % 2 else "adam"
-        given = [
+        parameters = [
             ("layers", IntRange(1, 4), 1 + configuration),
             ("units", IntRange(16, 256, log=True), 16 * 2**configuration),
             ("learning_rate", FloatRange(1e-4, 0.1, log=True), 10.0 ** (configuration - 4)),
             ("optimizer", Categorical(("sgd", "adam")), optimizer),
             *([("momentum", FloatRange(0.0, 0.9), 0.3)] if optimizer == "sgd" else []),
         ]
-        for name, distribution, value in given:
+        for name, distribution, value in parameters:
             repository.record_parameter(taken.token, name, distribution, value)
         _end(repository, taken, [0], "score", 0.5 + configuration / 10 + number % 2 / 5)

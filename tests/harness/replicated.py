@@ -11,8 +11,8 @@ def two_replicas(**options):
 
     TensorFlow's own choice of how to add up, its collective ops, lets one process have one strategy.
     """
-    given = {"cross_device_ops": tf.distribute.ReductionToOneDevice(), **options}
-    return tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"], **given)
+    arguments = {"cross_device_ops": tf.distribute.ReductionToOneDevice(), **options}
+    return tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"], **arguments)
 
 
 def under(build, strategy=two_replicas):
@@ -29,7 +29,7 @@ def each_replica(model):
     """Copies of every model, optimizer and metric variable, replica by replica, in order."""
     of_optimizer = model.optimizer.variables if model.optimizer else []
     variables = [*model.variables, *of_optimizer, *model.metrics_variables]
-    return [np.array(each) for v in variables for each in map(_read, replicas_of(v))]
+    return [np.array(value) for v in variables for value in map(_read, replicas_of(v))]
 
 
 def _read(variable):

@@ -57,8 +57,8 @@ class ScriptedTrial:
     def __init__(self, assignment, script):
         self.assignment = assignment
         self.killed = threading.Event()
-        self.channel, theirs = Channel.pair()
-        self._own = Channel.on(theirs.detach())
+        self.channel, far_end = Channel.pair()
+        self._own = Channel.on(far_end.detach())
         self._status = None
         self._over = threading.Event()
         threading.Thread(target=self._run, args=(script,), daemon=True).start()
@@ -184,7 +184,7 @@ class ScriptedLauncher:
 
 def assignment_in(directory, **changes):
     """An assignment whose files are in a directory; some changes are of the study's settings."""
-    names = {each.name for each in fields(StudySettings)} & changes.keys()
+    names = {setting.name for setting in fields(StudySettings)} & changes.keys()
     values = {
         "settings": plain_settings(**{name: changes.pop(name) for name in names}),
         "number": 0,
@@ -203,7 +203,7 @@ def never(_trial):
 
 
 def definition(**arguments):
-    given = {
+    defaults = {
         "name": "scripted",
         "epochs": 1,
         "trials": 1,
@@ -211,7 +211,7 @@ def definition(**arguments):
         "threads": 1,
         "objective": "loss",
     }
-    return StudyDefinition(model=never, data=never, **{**given, **arguments})
+    return StudyDefinition(model=never, data=never, **{**defaults, **arguments})
 
 
 def row_of(settings, window=None, **changes):
@@ -232,7 +232,8 @@ def slot_context(
     repository, settings, runs, runner, listener, *, definition=None, host=None, **of_context
 ):
     """Return what the slots of a worker share; ``host`` is where it says that it is."""
-    worker, window = WorkerIdentity.here(), search_window(settings)
+    worker = WorkerIdentity.here()
+    window = search_window(settings)
     study = StudyAccess(
         repository=repository,
         settings=settings,
@@ -301,13 +302,15 @@ def scripted_sweep(directory, scripts, *, settings=None, context=None, **argumen
     ``arguments`` are the definition's, unless ``settings`` stand for it; ``context`` has arguments of
     the slots' context.
     """
-    given, events = definition(**arguments), []
-    settings = settings or given.settings()
+    study_definition = definition(**arguments)
+    events = []
+    settings = settings or study_definition.settings()
     with opened_database(directory / "scripted.db") as database:
-        repository, launcher = Repository(database), ScriptedLauncher(scripts)
+        repository = Repository(database)
+        launcher = ScriptedLauncher(scripts)
         repository.create_or_open(row_of(settings, search_window(settings)))
-        made = slot_context(
+        slots_context = slot_context(
             *(repository, settings, directory, launcher, events.append),
-            **{"definition": given, **(context or {})},
+            **{"definition": study_definition, **(context or {})},
         )
-        yield ScriptedSweep(repository, launcher, made, events)
+        yield ScriptedSweep(repository, launcher, slots_context, events)

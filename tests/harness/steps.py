@@ -52,13 +52,13 @@ class GanStep(TrainingStep):
         self.turns = keras.Variable(0, dtype="int64", trainable=False, name="turns")
 
     def critic_loss(self, real):
-        made = self.model(self.drawn(real), training=True)
+        generated = self.model(self.drawn(real), training=True)
         real_loss = tf.nn.softplus(-self.critic(real))
-        return self.reduce(real_loss + tf.nn.softplus(self.critic(made)))
+        return self.reduce(real_loss + tf.nn.softplus(self.critic(generated)))
 
     def maker_loss(self, real):
-        made = self.model(self.drawn(real), training=True)
-        return self.reduce(tf.nn.softplus(-self.critic(made)))
+        generated = self.model(self.drawn(real), training=True)
+        return self.reduce(tf.nn.softplus(-self.critic(generated)))
 
     def drawn(self, real):
         return keras.random.normal((tf.shape(real)[0], 3), seed=self.noise)

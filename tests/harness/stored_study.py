@@ -25,8 +25,8 @@ def seed(number):
     return 1000 + number
 
 
-def take(repository, study="digits", worker=ME, **given):
-    claimed = repository.claim(study, worker, seed, **given)
+def take(repository, study="digits", worker=ME, **options):
+    claimed = repository.claim(study, worker, seed, **options)
     assert isinstance(claimed, Claim), claimed
     return claimed
 
@@ -38,7 +38,7 @@ def why_waiting(repository, study="digits"):
     return waiting.reason
 
 
-def evaluate(repository, trial=0, **given):
+def evaluate(repository, trial=0, **changes):
     """Store what a checkpoint of a trial gave."""
     key = {"step": 20, "epoch": 1, "digest": "ab", "data": "test", "data_digest": "cd"}
-    repository.record_evaluation("digits", trial, **{**key, "metrics": {"loss": 1.0}, **given})
+    repository.record_evaluation("digits", trial, **{**key, "metrics": {"loss": 1.0}, **changes})

@@ -87,10 +87,10 @@ def sweep(
     return Swept(results, events)
 
 
-def sweep_inline(study, directory, **given):
+def sweep_inline(study, directory, **options):
     """Write a study's text to a directory, and run it in this process, below ``runs`` there."""
     file = study.write(directory / f"{study.name}.py")
-    return sweep(file, directory / "runs", workers=1, isolation="inline", **given)
+    return sweep(file, directory / "runs", workers=1, isolation="inline", **options)
 
 
 @dataclass(frozen=True)
@@ -101,15 +101,16 @@ class Ended:
 
 
 def _environment(extra):
-    kept = {n: v for n, v in os.environ.items() if not n.startswith("SWEEPER_")}
-    kept |= {name: os.environ[name] for name in (ADDRESS,) if name in os.environ}
-    return {**kept, "PYTHONPATH": str(Path(__file__).parents[2]), **(extra or {})}
+    variables = {n: v for n, v in os.environ.items() if not n.startswith("SWEEPER_")}
+    variables |= {name: os.environ[name] for name in (ADDRESS,) if name in os.environ}
+    return {**variables, "PYTHONPATH": str(Path(__file__).parents[2]), **(extra or {})}
 
 
 def command(*words, cwd, env=None):
     """Run ``sweeper WORDS`` to its end; its fork servers are those of this process' tests."""
     process = _begun(words, cwd, env, session=False)
-    out, err = _Reading(process.stdout), _Reading(process.stderr)
+    out = _Reading(process.stdout)
+    err = _Reading(process.stderr)
     try:
         code = process.wait(LIMIT)
     except subprocess.TimeoutExpired:
@@ -119,7 +120,7 @@ def command(*words, cwd, env=None):
 
 
 def python(*words, cwd, env=None):
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, *map(str, words)],
         cwd=cwd,
         env=_environment(env),
@@ -128,7 +129,7 @@ def python(*words, cwd, env=None):
         timeout=LIMIT,
         check=False,
     )
-    return Ended(done.returncode, done.stdout, done.stderr)
+    return Ended(process.returncode, process.stdout, process.stderr)
 
 
 def _begun(words, cwd, extra, *, session):

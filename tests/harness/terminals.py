@@ -63,7 +63,7 @@ class Watched:
 def with_trials(status, **counts):
     """Return the status with so many trials in each state, which are numbered in this order."""
     states = [state for state, count in counts.items() for _ in range(count)]
-    trials = [TrialStatus(number, each, {}, None, 0, 10) for number, each in enumerate(states)]
+    trials = [TrialStatus(number, state, {}, None, 0, 10) for number, state in enumerate(states)]
     return replace(status, **counts, trials=tuple(trials))
 
 

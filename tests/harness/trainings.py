@@ -94,12 +94,12 @@ def unvalidated():
     return small_data(validation=None)
 
 
-def untuned(made):
+def untuned(dataset):
     """A dataset that TensorFlow does not tune: the thread that would can miss that its iterator ends,
     and then holds up, for seconds, whoever deletes the iterator."""
     options = tf.data.Options()
     options.autotune.enabled = False
-    return made.with_options(options)
+    return dataset.with_options(options)
 
 
 @dataclass
@@ -165,8 +165,8 @@ class Recorder(keras.callbacks.Callback):
 
     def _recording(self, hook):
         def record(*arguments, logs=None):
-            given = [dict(a) if isinstance(a, dict) else a for a in arguments]
-            self.calls.append((hook, *given, None if logs is None else dict(logs)))
+            copies = [dict(a) if isinstance(a, dict) else a for a in arguments]
+            self.calls.append((hook, *copies, None if logs is None else dict(logs)))
 
         return record
 
@@ -198,13 +198,13 @@ def plan(
     taken = step and made("step", step)
     if taken is not None:
         taken.bind(built)
-    given = made("data", data)
+    training_data = made("data", data)
     called = made("callbacks", callbacks)
     seed_everything(SEEDS.child("training"))
     objectives = () if objective is None else (objective,)
     order = SEEDS.sequence("order")
     return TrainingPlan(
-        built, given, called, epochs, objectives, order, tracked=tracked(), step=taken
+        built, training_data, called, epochs, objectives, order, tracked=tracked(), step=taken
     )
 
 

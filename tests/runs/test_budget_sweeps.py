@@ -23,7 +23,8 @@ def decisions_of(trials):
     """Who was compared at each rung of each round, with what, and who went on."""
     return {
         (decision.first, decision.epochs): tuple(
-            (each.number, each.value, each.promoted) for each in decision.compared
+            (candidate.number, candidate.value, candidate.promoted)
+            for candidate in decision.compared
         )
         for trial in trials
         for rung in trial.rungs
@@ -38,18 +39,20 @@ class Sweeps:
         self.directory = directory
         self.repository = Repository(Database.open(url, create=True))
 
-    def options(self, study, *, trials=TRIALS, **given):
-        given = {"epochs": 4, "budget": Hyperband(factor=2), "concurrency": 2, **given}
-        made = new_study(self.repository, self.directory, study, trials=trials, **given)
-        return replace(made, pace=0.003, slots=2)
+    def options(self, study, *, trials=TRIALS, **arguments):
+        arguments = {"epochs": 4, "budget": Hyperband(factor=2), "concurrency": 2, **arguments}
+        worker_options = new_study(
+            self.repository, self.directory, study, trials=trials, **arguments
+        )
+        return replace(worker_options, pace=0.003, slots=2)
 
     def outcome(self, study):
         trials = self.repository.trials(study)
         assert all(t.state in ("complete", "pruned") for t in trials), [t.state for t in trials]
         return results_of(trials), decisions_of(trials)
 
-    def run(self, study, slots, workers=1, **given):
-        options = replace(self.options(study, **given), slots=slots)
+    def run(self, study, slots, workers=1, **arguments):
+        options = replace(self.options(study, **arguments), slots=slots)
         with ExitStack() as stack:
             running = [stack.enter_context(FakeWorker(options)) for _ in range(workers)]
             assert [worker.end() for worker in running] == [0] * workers
@@ -65,10 +68,10 @@ def sweeps(request, tmp_path_factory):
     with ExitStack() as stack:
         if request.param == "postgresql":
             url = stack.enter_context(postgresql_database()).url
-        made = Sweeps(url, directory)
-        stack.callback(made.repository.database.close)
-        made.run("undisturbed", slots=1)
-        yield made
+        budget_sweeps = Sweeps(url, directory)
+        stack.callback(budget_sweeps.repository.database.close)
+        budget_sweeps.run("undisturbed", slots=1)
+        yield budget_sweeps
 
 
 @pytest.mark.whole
@@ -82,7 +85,9 @@ def test_three_slots_of_two_workers_give_the_sweep_of_one(sweeps):
 
 
 def test_workers_that_are_killed_again_and_again_give_the_sweep_of_one(sweeps):
-    options, draw, kills = sweeps.options("killed"), random.Random(5), 0
+    options = sweeps.options("killed")
+    draw = random.Random(5)
+    kills = 0
     while kills < 4:
         with FakeWorker(options) as victim:
             victim.wait_for("AttemptStarted")
@@ -102,9 +107,9 @@ def test_workers_that_are_killed_again_and_again_give_the_sweep_of_one(sweeps):
 @pytest.mark.whole
 def test_a_sampler_that_looks_draws_the_same_on_any_number_of_workers(sweeps):
     """With a window of 3, the last 2 trials are drawn from what ten others and more gave."""
-    given = {"sampler": "tpe", "trials": 15}
-    expected = sweeps.run("tpe", slots=1, **given)
-    assert sweeps.run("tpe-2", slots=2, workers=2, **given) == expected
+    arguments = {"sampler": "tpe", "trials": 15}
+    expected = sweeps.run("tpe", slots=1, **arguments)
+    assert sweeps.run("tpe-2", slots=2, workers=2, **arguments) == expected
 
 
 def test_a_rung_that_is_decided_before_it_is_full_is_noticed(sweeps):

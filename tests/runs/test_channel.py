@@ -37,7 +37,7 @@ OF_TYPE = {
     CategoricalChoice: choices,
     FloatRange: st.tuples(finite, finite).map(lambda two: FloatRange(min(two), max(two))),
     IntRange: st.tuples(counts, counts).map(lambda two: IntRange(min(two), max(two))),
-    Categorical: st.lists(choices, min_size=1).map(lambda found: Categorical(tuple(found))),
+    Categorical: st.lists(choices, min_size=1).map(lambda values: Categorical(tuple(values))),
     EpochRecord: st.builds(EpochRecord, counts, st.dictionaries(words, numbers)),
     StudyAuthors: st.from_type(StudyAuthors),
 }
@@ -47,7 +47,8 @@ def of_type(hint):
     """Values of a field of a message."""
     if hint in OF_TYPE:
         return OF_TYPE[hint]
-    origin, arguments = get_origin(hint), get_args(hint)
+    origin = get_origin(hint)
+    arguments = get_args(hint)
     if origin is Annotated:
         return st.floats(0, 1e9) if arguments[0] is float else of_type(arguments[0])
     if origin is Literal:
@@ -63,20 +64,20 @@ def of_type(hint):
     if origin in (dict, Mapping):
         return st.dictionaries(words, of_type(arguments[1]), max_size=4)
     hints = get_type_hints(hint, include_extras=True)
-    return st.builds(hint, **{each.name: of_type(hints[each.name]) for each in fields(hint)})
+    return st.builds(hint, **{field.name: of_type(hints[field.name]) for field in fields(hint)})
 
 
 def pair():
-    ours, theirs = Channel.pair()
-    return ours, Channel.on(theirs.detach())
+    near_end, far_end = Channel.pair()
+    return near_end, Channel.on(far_end.detach())
 
 
 @pytest.fixture
 def both():
     """Both ends of a channel."""
-    made = pair()
-    yield made
-    for end in made:
+    ends = pair()
+    yield ends
+    for end in ends:
         end.close()
 
 
@@ -263,9 +264,9 @@ def test_garbage_fails_the_trial_that_sent_it_and_no_other(tmp_path, garbage):
 def test_messages_in_pieces_arrive_whole_and_an_end_of_no_epochs_ends_nothing(tmp_path):
     def trickle(trial):
         epoch = {"epoch": 0, "metrics": {"loss": 1.0}}
-        said = framed(json.dumps({"kind": "EpochsEnded", "epochs": [epoch], "step": 1}).encode())
-        for at in range(0, len(said), 7):
-            trial.write(said[at : at + 7])
+        data = framed(json.dumps({"kind": "EpochsEnded", "epochs": [epoch], "step": 1}).encode())
+        for start in range(0, len(data), 7):
+            trial.write(data[start : start + 7])
             time.sleep(0.01)
         trial.say(EpochsEnded((), step=1, seconds=1.0))
         return finish(trial)

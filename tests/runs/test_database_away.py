@@ -31,13 +31,16 @@ def unavailable(*, passing=True):
 def test_what_is_said_meanwhile_is_written_once_in_order_and_many_epochs_at_once(
     tmp_path, monkeypatch
 ):
-    record_epochs, away, tries, written = Repository.record_epochs, [True], [], []
+    record_epochs = Repository.record_epochs
+    away = [True]
+    tries = []
+    writes = []
 
     def record(repository, token, records, values):
         tries.append(len(records))
         if away:
             raise unavailable()
-        written.append([record.epoch for record in records])
+        writes.append([record.epoch for record in records])
         assert values == {record.epoch: record.metrics["loss"] for record in records}
         return record_epochs(repository, token, records, values)
 
@@ -52,20 +55,22 @@ def test_what_is_said_meanwhile_is_written_once_in_order_and_many_epochs_at_once
         with sweep.serving():
             assert until(lambda: sum(isinstance(e, EpochFinished) for e in sweep.events) == 250)
             assert until(lambda: len(tries) >= 2)
-            assert not written
+            assert not writes
             away.clear()
         assert sweep.outcomes() == ["complete"]
         assert [record.epoch for record in sweep.trials[0].epochs] == list(range(250))
-        assert [epoch for each in written for epoch in each] == list(range(250))
-        assert len(written) <= 4, "one that was on its way, and hundred at a time"
+        assert [epoch for epochs in writes for epoch in epochs] == list(range(250))
+        assert len(writes) <= 4, "one that was on its way, and hundred at a time"
         gone, back = sweep.notices
         assert gone.startswith("the database is unreachable since")
         assert "Training continues" in gone
         assert back.startswith("the database is reachable again after")
 
 
-@pytest.mark.parametrize("how", ["removed", "replaced"])
-def test_a_file_that_is_removed_ends_the_run_with_an_error_and_costs_no_checkpoint(tmp_path, how):
+@pytest.mark.parametrize("change", ["removed", "replaced"])
+def test_a_file_that_is_removed_ends_the_run_with_an_error_and_costs_no_checkpoint(
+    tmp_path, change
+):
     def script(trial):
         (Path(trial.assignment.checkpoints[-1]) / "step-000000001").mkdir(parents=True)
         return train_until_stopped(trial)
@@ -74,17 +79,17 @@ def test_a_file_that_is_removed_ends_the_run_with_an_error_and_costs_no_checkpoi
         with sweep.serving():
             assert until(lambda: list(tmp_path.rglob("step-000000001")))
             file = tmp_path / "scripted.db"
-            if how == "replaced":
+            if change == "replaced":
                 shutil.copy(file, tmp_path / "other")
                 (tmp_path / "other").replace(file)
             else:
                 file.unlink()
         assert isinstance(sweep.error, DatabaseUnavailableError)
-        assert f"was {how}" in str(sweep.error)
+        assert f"was {change}" in str(sweep.error)
         assert "checkpoints are not affected" in str(sweep.error)
         assert list(tmp_path.rglob("step-000000001"))
         assert len(sweep.launcher.launched) == 1, "nothing more is begun"
-        assert file.exists() == (how == "replaced"), "no empty file takes its place"
+        assert file.exists() == (change == "replaced"), "no empty file takes its place"
 
 
 def test_control_a_database_that_stays_is_none_the_worse_for_being_looked_at(tmp_path, monkeypatch):
@@ -98,7 +103,8 @@ def test_control_a_database_that_stays_is_none_the_worse_for_being_looked_at(tmp
 def test_a_database_that_goes_while_an_attempt_is_prepared_leaves_none_open(
     tmp_path, monkeypatch, *, passing
 ):
-    trial, errors = Repository.trial, [unavailable(passing=passing)] * 2
+    trial = Repository.trial
+    errors = [unavailable(passing=passing)] * 2
 
     def trial_once_it_is_back(repository, study, number):
         if errors:
@@ -115,10 +121,11 @@ def test_a_database_that_goes_while_an_attempt_is_prepared_leaves_none_open(
 
 
 def test_a_claim_whose_answer_is_lost_costs_no_attempt(tmp_path, monkeypatch):
-    claim, errors = Repository.claim, [unavailable()]
+    claim = Repository.claim
+    errors = [unavailable()]
 
-    def claim_and_lose_the_answer(repository, *given, **options):
-        claimed = claim(repository, *given, **options)
+    def claim_and_lose_the_answer(repository, *arguments, **options):
+        claimed = claim(repository, *arguments, **options)
         if errors:
             raise errors.pop()
         return claimed
@@ -140,10 +147,10 @@ class Writes:
         self.error = None
         self.written = []
 
-    def write(self, what):
+    def write(self, entry):
         if self.error is not None:
             raise self.error
-        self.written.append(what)
+        self.written.append(entry)
 
 
 def patiently():
@@ -157,9 +164,9 @@ def writes():
 
 @pytest.fixture
 def queue():
-    made = WriteQueue("test", DatabaseHealth(lambda _event: None, limit=600.0))
-    yield made
-    made.close()
+    write_queue = WriteQueue("test", DatabaseHealth(lambda _event: None, limit=600.0))
+    yield write_queue
+    write_queue.close()
 
 
 def test_whoever_waits_looks_around_and_may_leave(writes, queue):

@@ -124,15 +124,16 @@ class Deaths:
 @pytest.fixture(scope="module")
 def deaths(tmp_path_factory):
     directory = tmp_path_factory.mktemp("deaths")
-    file, runs = DEATHS.write(directory / "deaths.py"), directory / "dead"
+    file = DEATHS.write(directory / "deaths.py")
+    runs = directory / "dead"
     words = ("run", file, "--workers", 1, "--runs-dir", runs)
     ended = command(*words, cwd=directory, env={"SWEEPER_TEST_DEATHS": "1"})
     alive = sweep(file, directory / "alive", workers=1, trials=len(CUT_OFF), isolation="inline")
     orphans = [int(orphan.read_text()) for orphan in runs.rglob("orphan")]
-    left = [pid for pid in orphans if psutil.pid_exists(pid)]
-    for pid in left:
+    survivors = [pid for pid in orphans if psutil.pid_exists(pid)]
+    for pid in survivors:
         os.kill(pid, signal.SIGKILL)
-    assert (len(orphans), left) == (1, []), "what a killed trial started lives on"
+    assert (len(orphans), survivors) == (1, []), "what a killed trial started lives on"
     trials = dict(zip(FATES, trials_in(runs, "deaths"), strict=True))
     return Deaths(ended, runs, file, trials, results_of(alive.trials))
 

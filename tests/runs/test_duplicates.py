@@ -28,9 +28,9 @@ def repository(request, tmp_path):
         yield Repository(stack.enter_context(Database.open(url, create=False)))
 
 
-def swept(repository, tmp_path, study, *, workers=1, slots=1, kills=0, **given):
+def swept(repository, tmp_path, study, *, workers=1, slots=1, kills=0, **arguments):
     """Return the trials of a study after ``workers`` have run it, the first of which is killed."""
-    options = new_study(repository, tmp_path, study, **{**GIVEN, **given})
+    options = new_study(repository, tmp_path, study, **{**GIVEN, **arguments})
     options = replace(options, slots=slots, step=STEP, lease_seconds=2.0)
     for _ in range(kills):
         with FakeWorker(replace(options, pace=0.05)) as victim:
@@ -48,10 +48,10 @@ def trained(trials):
 
 
 def first_of_each(trials):
-    found = {}
+    first_numbers = {}
     for trial in trials:
-        found.setdefault(trial.params["x"], trial.number)
-    return sorted(found.values())
+        first_numbers.setdefault(trial.params["x"], trial.number)
+    return sorted(first_numbers.values())
 
 
 def test_a_proposal_is_trained_once_on_any_number_of_workers_and_after_kills(repository, tmp_path):
@@ -79,23 +79,24 @@ def test_trained_duplicates_have_their_own_seeds_and_one_configuration(repositor
     trials = swept(repository, tmp_path, "plain", duplicates="train")
     assert trained(trials) == list(range(GIVEN["trials"]))
     assert len({trial.seed for trial in trials}) == len(trials)
-    found = repository.results("plain").configurations
-    assert [each.number for each in sorted(found, key=lambda c: c.number)] == first_of_each(trials)
-    assert sum(len(each.values) for each in found) == len(trials)
+    configurations = repository.results("plain").configurations
+    numbers = sorted(configuration.number for configuration in configurations)
+    assert numbers == first_of_each(trials)
+    assert sum(len(configuration.values) for configuration in configurations) == len(trials)
 
 
 def test_trained_duplicates_of_a_study_with_repeats_have_the_next_seeds(repository, tmp_path):
-    given = {"trials": 12, "repeats": 2}
-    trials = swept(repository, tmp_path, "next", slots=2, duplicates="train", **given)
+    arguments = {"trials": 12, "repeats": 2}
+    trials = swept(repository, tmp_path, "next", slots=2, duplicates="train", **arguments)
     assert trained(trials) == list(range(12))
-    found = repository.status("next").configurations
-    again = [each for each in found if len(each.values) > 2]
-    assert again
-    for each in found:
-        assert sorted(each.values) == list(range(len(each.values)))
-        seeds = [trial.seed for trial in trials if trial.number in each.trials]
+    configurations = repository.status("next").configurations
+    repeated = [configuration for configuration in configurations if len(configuration.values) > 2]
+    assert repeated
+    for configuration in configurations:
+        assert sorted(configuration.values) == list(range(len(configuration.values)))
+        seeds = [trial.seed for trial in trials if trial.number in configuration.trials]
         assert len(set(seeds)) == len(seeds)
-    alone = swept(repository, tmp_path, "next-alone", duplicates="train", **given)
+    alone = swept(repository, tmp_path, "next-alone", duplicates="train", **arguments)
     assert results_of(alone) == results_of(trials)
 
 
@@ -105,23 +106,24 @@ def test_repeats_of_a_duplicate_are_reused_each_from_its_own_seed(repository, tm
         if trial.reuses is not None:
             assert trial.reuses % 2 == trial.number % 2
             assert trial.seed == trials[trial.reuses].seed
-    found = repository.status("repeated").configurations
-    assert {each.params["x"] for each in found} == {trial.params["x"] for trial in trials}
-    assert len(found) == len({trial.params["x"] for trial in trials})
-    assert all(len(each.values) == 2 for each in found)
+    configurations = repository.status("repeated").configurations
+    drawn = {trial.params["x"] for trial in trials}
+    assert {configuration.params["x"] for configuration in configurations} == drawn
+    assert len(configurations) == len(drawn)
+    assert all(len(configuration.values) == 2 for configuration in configurations)
 
 
 def test_a_redrawn_proposal_is_another_one_and_the_same_on_any_number_of_workers(
     repository, tmp_path
 ):
-    given = {"trials": 5, "sampler": "random", "duplicates": "redraw"}
-    trials = swept(repository, tmp_path, "redrawn", **given)
+    arguments = {"trials": 5, "sampler": "random", "duplicates": "redraw"}
+    trials = swept(repository, tmp_path, "redrawn", **arguments)
     assert len({trial.params["x"] for trial in trials}) == 5
-    reused = swept(repository, tmp_path, "reused", **{**given, "duplicates": "reuse"})
+    reused = swept(repository, tmp_path, "reused", **{**arguments, "duplicates": "reuse"})
     assert len({trial.params["x"] for trial in reused}) < 5
-    again = swept(repository, tmp_path, "again", slots=3, **given)
-    assert results_of(again) == results_of(trials)
-    more = swept(repository, tmp_path, "more", **{**given, "trials": 7})
+    repeated = swept(repository, tmp_path, "again", slots=3, **arguments)
+    assert results_of(repeated) == results_of(trials)
+    more = swept(repository, tmp_path, "more", **{**arguments, "trials": 7})
     assert [trial.reuses is not None for trial in more] == [False] * 5 + [True] * 2
 
 
@@ -134,8 +136,8 @@ def test_an_enqueued_duplicate_is_reused(repository, tmp_path):
 def test_a_study_without_patience_left_ends_with_the_same_trial_on_any_number_of_workers(
     repository, tmp_path
 ):
-    given = {"trials": 30, "patience": 6, "sampler": "random"}
-    alone = swept(repository, tmp_path, "patient", **given)
+    arguments = {"trials": 30, "patience": 6, "sampler": "random"}
+    alone = swept(repository, tmp_path, "patient", **arguments)
     values = [trial.value for trial in alone]
     best = values.index(min(values))
     assert best + 6 < len(alone) < 30
@@ -143,6 +145,6 @@ def test_a_study_without_patience_left_ends_with_the_same_trial_on_any_number_of
     assert len(alone) <= best + 6 + 2 * GIVEN["concurrency"]
     status = repository.status("patient")
     assert (status.target, status.is_over) == (len(alone), True)
-    together = swept(repository, tmp_path, "patient-together", workers=2, slots=2, **given)
+    together = swept(repository, tmp_path, "patient-together", workers=2, slots=2, **arguments)
     assert results_of(together) == results_of(alone)
     assert len(swept(repository, tmp_path, "impatient", trials=30, sampler="random")) == 30

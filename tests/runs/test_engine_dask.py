@@ -73,9 +73,9 @@ def with_task(directory, *words):
 @pytest.mark.whole
 def test_a_dask_cluster_made_here_lets_in_only_those_that_hold_its_key(tmp_path):
     (tmp_path / "cluster.py").write_text(CLUSTER)
-    done = with_task(tmp_path, "cluster.py")
-    assert done.code == 0, done.err
-    *lines, ran = done.out.splitlines()
+    ended = with_task(tmp_path, "cluster.py")
+    assert ended.code == 0, ended.err
+    *lines, ran = ended.out.splitlines()
     assert lines == ["loopback True True", "let in True False False", "http False"]
     assert ran.startswith("it ran in ")
 
@@ -127,8 +127,8 @@ def test_only_who_is_on_this_machine_and_knows_the_token_may_ask_a_cluster_made_
     tmp_path,
 ):
     """And the one task of a run with ``--workers 1`` runs there, not in the driver."""
-    said = with_task(tmp_path, "-c", MAKE)
+    ended = with_task(tmp_path, "-c", MAKE)
     expected = "[1, [[0, false], [1, true], [1, true]], true, [], true]"
-    first, second = said.out.splitlines()
-    assert first == expected, said.err
+    first, second = ended.out.splitlines()
+    assert first == expected, ended.err
     assert second.startswith(REFUSED)

@@ -32,7 +32,7 @@ def study(*enqueue, trials=1):
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "message"),
     [
         (
             "learning_rat",
@@ -41,19 +41,19 @@ def study(*enqueue, trials=1):
         ("lr", "gives 'lr', which no factory suggests. The trial drew 'learning_rate', 'depth'"),
     ],
 )
-def test_a_misspelt_name_ends_the_run_and_the_right_one_gives_its_value(tmp_path, name, said):
-    given = {name: 0.01, "kind": "plain"}
+def test_a_misspelt_name_ends_the_run_and_the_right_one_gives_its_value(tmp_path, name, message):
+    enqueued = {name: 0.01, "kind": "plain"}
     with pytest.raises(DefinitionError) as raised:
-        sweep_inline(study(given), tmp_path)
+        sweep_inline(study(enqueued), tmp_path)
     assert "ParameterError: enqueue[0] gives" in str(raised.value)
-    assert said in str(raised.value)
+    assert message in str(raised.value)
     mended = study({"learning_rate": 0.01, "kind": "plain"}).write(tmp_path / "small.py")
     [trial] = sweep(mended, tmp_path / "runs", workers=1).trials
     assert (trial.state, trial.params["learning_rate"]) == ("complete", 0.01)
 
 
 @pytest.mark.parametrize(
-    "given",
+    "values",
     [
         {"kind": "plain", "momentum": 0.5},
         {"kind": "plain", "units_3": 4},
@@ -65,8 +65,8 @@ def test_a_misspelt_name_ends_the_run_and_the_right_one_gives_its_value(tmp_path
         "so that nothing was drawn in its place",
     ],
 )
-def test_a_name_of_another_branch_is_a_notice(tmp_path, given):
-    swept = sweep_inline(study(given), tmp_path)
+def test_a_name_of_another_branch_is_a_notice(tmp_path, values):
+    swept = sweep_inline(study(values), tmp_path)
     assert [trial.state for trial in swept.trials] == ["complete"]
     assert any("which trial 0 did not suggest" in text for text in swept.notices)
 
@@ -93,5 +93,5 @@ def test_a_trial_that_has_drawn_its_parameters_keeps_them_and_says_so(tmp_path):
     mended = study(plain, {**plain, "learning_rate": 0.01}, trials=2)
     swept = sweep(mended.write(tmp_path / "small.py"), tmp_path / "runs", workers=1)
     assert swept.trials[1].params == failed.params
-    said = "trial 1 keeps 'learning_rate' of an earlier attempt, and not of enqueue[1]"
-    assert any(said in text for text in swept.notices)
+    message = "trial 1 keeps 'learning_rate' of an earlier attempt, and not of enqueue[1]"
+    assert any(message in text for text in swept.notices)

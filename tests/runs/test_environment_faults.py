@@ -77,8 +77,8 @@ log.{make}
     ],
 )
 def test_a_trial_whose_log_cannot_be_written_says_so_and_is_interrupted(tmp_path, make, says):
-    given = SHORT.arguments.replace("epochs=2", "epochs=1")
-    text = replace(SHORT, model=LOG.format(make=make), arguments=given)
+    arguments = SHORT.arguments.replace("epochs=2", "epochs=1")
+    text = replace(SHORT, model=LOG.format(make=make), arguments=arguments)
     text.write(tmp_path / "small.py")
     ended = command("run", "small.py", "--workers", 1, cwd=tmp_path)
     assert ended.code != 0

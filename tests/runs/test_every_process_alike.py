@@ -58,8 +58,8 @@ class Run:
 def seen(runs, output):
     trials = trials_in(runs)
     with contextlib.closing(sqlite3.connect(runs / "sweeper.db")) as database:
-        kept = database.execute("SELECT fingerprint FROM sweeper_attempts").fetchall()
-    hashes = {json.loads(row[0])["string_hash"] for row in kept}
+        rows = database.execute("SELECT fingerprint FROM sweeper_attempts").fetchall()
+    hashes = {json.loads(row[0])["string_hash"] for row in rows}
     return Run(results_of(trials), sum(len(t.attempts) for t in trials), hashes, output)
 
 
@@ -86,15 +86,15 @@ def test_two_runs_and_a_resumed_one_split_alike_whatever_the_hash_seed_outside(f
     runs = file.parent / "killed"
     other = {"PYTHONHASHSEED": "2", "SWEEPER_TEST_WAITS": "1"}
     with RunningCommand("run", file, "--runs-dir", runs, cwd=file.parent, env=other) as first:
-        kept = until(lambda: list(runs.rglob("mark")) and list(runs.rglob("step-*")), LIMIT)
-        assert kept, first.err
+        reached = until(lambda: list(runs.rglob("mark")) and list(runs.rglob("step-*")), LIMIT)
+        assert reached, first.err
         first.kill_group()
     resumed = command("resume", "small", "--runs-dir", runs, cwd=file.parent)
     assert resumed.code == 0, resumed.err
-    again = seen(runs, resumed.err)
-    assert again.attempts == 2
-    assert differing(forked.results, again.results) == []
-    assert again.hashes == forked.hashes
+    resumed_run = seen(runs, resumed.err)
+    assert resumed_run.attempts == 2
+    assert differing(forked.results, resumed_run.results) == []
+    assert resumed_run.hashes == forked.hashes
 
 
 def test_a_line_that_takes_the_systems_random_numbers_is_named(file, forked):
@@ -108,9 +108,9 @@ def test_an_inline_trial_hashes_otherwise_and_says_so(file, forked, monkeypatch)
     """Also the negative control: the split does go by the seed."""
     if sys.flags.hash_randomization:  # this process' own seed is drawn, too
         monkeypatch.setattr(sys, "path", [*sys.path])
-        before = set(sys.modules)
+        modules = set(sys.modules)
         swept = sweep(file, file.parent / "here", isolation="inline")
-        forget_modules(before, file.parent)
+        forget_modules(modules, file.parent)
         inline = seen(file.parent / "here", "\n".join(swept.notices))
     else:
         inline = run(file, "inline", {"PYTHONHASHSEED": "random"})

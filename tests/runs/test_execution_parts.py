@@ -98,18 +98,19 @@ def test_a_driver_reports_what_differs_between_two_looks_at_a_trial():
     def kinds(*pair):
         return [type(event) for event in progress_between(*pair, 2.0)]
 
-    begun, trained = look("running"), look("running", 4)
+    started = look("running")
+    training = look("running", 4)
     ended = look("complete", 9, value=0.5)
-    assert kinds(None, begun) == [AttemptStarted]
-    assert kinds(begun, trained) == [TrainingStarted, EpochFinished]
-    assert kinds(trained, trained) == []
-    assert list(progress_between(trained, ended, 2.0)) == [
+    assert kinds(None, started) == [AttemptStarted]
+    assert kinds(started, training) == [TrainingStarted, EpochFinished]
+    assert kinds(training, training) == []
+    assert list(progress_between(training, ended, 2.0)) == [
         EpochFinished(3, 8, 0, {"loss": 1.0}, 0.4),
         AttemptEnded(3, 1, "complete", 0.5),
     ]
     assert kinds(None, ended) == [AttemptStarted, TrainingStarted, EpochFinished, AttemptEnded]
     lost = look("interrupted", 4)
-    assert kinds(trained, lost) == [AttemptEnded]
+    assert kinds(training, lost) == [AttemptEnded]
     assert kinds(lost, look("running", 4, attempts=2)) == [AttemptStarted, TrainingStarted]
 
 
@@ -208,12 +209,12 @@ def is_due(number, audit, attempt=1.0, *, first="complete", ended=1, seed=0):
 
 @pytest.mark.parametrize(("audit", "attempt"), [(3.0, 3.0), (2.0, 10.0), (5.0, 1.0)])
 def test_audits_of_drawn_trials_take_a_twentieth_of_the_time(audit, attempt):
-    drawn, again, other = (
+    drawn, repeated, other = (
         [number for number in TRIALS if is_due(number, audit, attempt, seed=seed)]
         for seed in (0, 0, 1)
     )
     assert len(drawn) * audit / (len(TRIALS) * attempt) == pytest.approx(0.05, abs=0.015)
-    assert drawn == again
+    assert drawn == repeated
     assert drawn != other, "another study draws other trials"
 
 

@@ -28,7 +28,7 @@ def load_data(trial):
     return sweeper.Data(train=(x, x), batch_size=2)
 
 
-def study(schedule=Cosine, decay_steps=7, **given):
+def study(schedule=Cosine, decay_steps=7, **changes):
     """A study of two epochs of ten steps; its trials' learning rate is a schedule."""
 
     def build_model(trial):
@@ -39,7 +39,7 @@ def study(schedule=Cosine, decay_steps=7, **given):
         return model
 
     values = {"name": "s", "epochs": 2, "trials": 1, "objective": "loss", "sampler": "random"}
-    return sweeper.Study(model=build_model, data=load_data, threads=1, **{**values, **given})
+    return sweeper.Study(model=build_model, data=load_data, threads=1, **{**values, **changes})
 
 
 @pytest.fixture
@@ -49,18 +49,22 @@ def options(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("schedule", "steps", "said"),
+    ("schedule", "steps", "is_noticed"),
     [(Cosine, 20, True), (Cosine, 21, False), (WithoutConfig, 20, True)],
 )
 def test_a_schedule_with_the_first_length_as_a_constant_is_noticed_in_an_extended_trial(
-    options, schedule, steps, said
+    options, schedule, steps, is_noticed
 ):
-    extended, before, after = study(schedule, steps), [], []
-    extended.run(**{**options, "listener": before.append})
-    extended.extend(3, **{**options, "listener": after.append})
+    extended = study(schedule, steps)
+    run_events = []
+    extend_events = []
+    extended.run(**{**options, "listener": run_events.append})
+    extended.extend(3, **{**options, "listener": extend_events.append})
     text = f"{schedule.__name__} has decay_steps=20, the steps of the study's first 2 epochs"
-    found = [[text in notice for notice in notices_of(events)] for events in (before, after)]
-    assert list(map(any, found)) == [False, said]
+    matches = [
+        [text in notice for notice in notices_of(events)] for events in (run_events, extend_events)
+    ]
+    assert list(map(any, matches)) == [False, is_noticed]
 
 
 def test_the_best_trials_are_extended_and_the_same_again_says_nothing(options):
@@ -84,7 +88,7 @@ def test_a_study_that_has_no_best_trial_is_refused(options):
 
 
 @pytest.mark.parametrize(
-    ("given", "error", "message"),
+    ("arguments", "error", "message"),
     [
         ({"epochs": 0}, DefinitionError, "epochs=0"),
         ({"epochs": True}, DefinitionError, "epochs=True"),
@@ -94,9 +98,9 @@ def test_a_study_that_has_no_best_trial_is_refused(options):
         ({"epochs": 5, "trials": (1,), "best": 1}, UsageError, "both trials= and best="),
     ],
 )
-def test_what_python_asks_for_is_checked(given, error, message):
+def test_what_python_asks_for_is_checked(arguments, error, message):
     with pytest.raises(error, match=message):
-        study().extend(**given)
+        study().extend(**arguments)
 
 
 def test_no_trial_is_judged_at_the_first_length_or_past_it(tmp_path):

@@ -69,12 +69,12 @@ def checked(case, scales):
     with Disk([os.path.realpath(Path.cwd())]) as disk:
         disk.imported()
         value(case, scales[0])
-        left = disk.left()
+        paths = disk.left()
         beside = value(case, scales[1])
         disk.undo()
         alone = value(case, scales[1])
     assert disk.notes == []
-    return left, beside, alone
+    return paths, beside, alone
 
 
 IN_BOTH = {"statistics", "database", "hdf5", "saved_dataset", "in_a_graph", "shell", "replaced"}
@@ -94,16 +94,19 @@ def test_content_that_one_trial_decides_for_the_next_is_found_by_check_and_told_
 
     for name, scales in (("other", (1.0, 2.0)), ("same", (1.0, 1.0))):
         directory = apart(name)
-        left, beside, alone = checked(case, scales)
-        assert left
+        paths, beside, alone = checked(case, scales)
+        assert paths
         assert (beside == alone) == (name == "same"), name
         assert contents(directory) == {}, "what the trials made is gone"
     apart("run")
-    first, second = trial(0, lambda: CASES[case](1.0)), trial(1, lambda: CASES[case](2.0))
-    found = list(in_a_run(second, [first]))
-    assert {each.level for each in found} <= {"warning", "error"}
-    assert found or case in UNANNOUNCED
-    assert all("trial 0" in each.message and "trial 1" in each.message for each in found)
+    first = trial(0, lambda: CASES[case](1.0))
+    second = trial(1, lambda: CASES[case](2.0))
+    findings = list(in_a_run(second, [first]))
+    assert {finding.level for finding in findings} <= {"warning", "error"}
+    assert findings or case in UNANNOUNCED
+    assert all(
+        "trial 0" in finding.message and "trial 1" in finding.message for finding in findings
+    )
     assert list(in_a_run(first, [])) == [], "the first trial depends on nobody"
     [notice] = left_behind(first, "")
     assert "while trial 0 ran" in notice.message or "trial 0 left" in notice.message
@@ -115,8 +118,8 @@ def test_content_that_one_trial_decides_for_the_next_is_found_by_check_and_told_
 @pytest.mark.parametrize("case", ["records", "in_a_graph", "shell"])
 def test_without_the_walk_what_nobody_announces_is_silent_again(case, here, monkeypatch):
     monkeypatch.setattr(walk.Listing, "add", lambda *_, **__: None)
-    left, _, _ = checked(case, (1.0, 2.0))
-    assert left == set()
+    paths, _, _ = checked(case, (1.0, 2.0))
+    assert paths == set()
     assert list(left_behind(trial(0, lambda: CASES[case](1.0)), "")) == []
 
 
@@ -167,19 +170,21 @@ def test_a_wrong_call_gets_the_functions_own_error_and_a_fault_of_the_recorder_i
 def test_files_of_before_are_inputs_and_their_change_is_noted_once_it_is_one(here):
     csv = Path("train.csv")
     csv.write_text("1,2\n")
-    before = trial(3, csv.read_text)
+    earlier = trial(3, csv.read_text)
     os.utime(csv, ns=(1, 1))
-    assert list(in_a_run(trial(4, csv.read_text), [before])) == [], "another time, the same content"
+    assert list(in_a_run(trial(4, csv.read_text), [earlier])) == [], (
+        "another time, the same content"
+    )
     csv.write_text("1,2\n3,4\n")
-    [note] = in_a_run(trial(4, csv.read_text), [before])
+    [note] = in_a_run(trial(4, csv.read_text), [earlier])
     assert note.level == "note"
     assert "train.csv changed since trial 3 ran" in note.message
 
 
 def test_an_earlier_attempt_at_the_trial_is_no_other_trial(here):
-    earlier, again = (trial(0, lambda: CASES["statistics"](1.0)) for _ in range(2))
-    assert list(in_a_run(again, [earlier])) == []
-    [warning] = in_a_run(replace(again, who="trial 1"), [earlier])
+    earlier, later = (trial(0, lambda: CASES["statistics"](1.0)) for _ in range(2))
+    assert list(in_a_run(later, [earlier])) == []
+    [warning] = in_a_run(replace(later, who="trial 1"), [earlier])
     assert warning.level == "warning", "the control: of another trial it is one"
 
 
@@ -216,8 +221,8 @@ def _with_open(value):
 
 
 def _with_hdf5(value):
-    with h5py.File("start", "w") as made:
-        made["x"] = np.full(4, value)
+    with h5py.File("start", "w") as file:
+        file["x"] = np.full(4, value)
 
 
 def _with_tensorflow(value):
@@ -266,8 +271,8 @@ def test_a_trial_whose_file_changed_is_named_once_its_writer_has_reported(here):
     assert error.level == "error"
     assert "trial 0 is not independent" in error.message
     assert "which trial 1 wrote (`top` study.py:7)" in error.message
-    again = TrialUses("trial 0", (FileUse(path, wrote=True),))
-    assert list(in_a_run(writer, [reader, again])) == [], "its next attempt ran alone"
+    retried = TrialUses("trial 0", (FileUse(path, wrote=True),))
+    assert list(in_a_run(writer, [reader, retried])) == [], "its next attempt ran alone"
 
 
 def test_what_the_trial_itself_changes_is_its_own(here):
@@ -308,9 +313,9 @@ def run(tmp_path, monkeypatch):
     """Give a function that runs a study in the current directory."""
     monkeypatch.chdir(tmp_path)
 
-    def run(text, workers=1, **given):
+    def run(text, workers=1, **options):
         return sweep(
-            text.write(Path(f"{text.name}.py")), tmp_path / "runs", workers=workers, **given
+            text.write(Path(f"{text.name}.py")), tmp_path / "runs", workers=workers, **options
         )
 
     return run
@@ -386,11 +391,13 @@ def test_what_a_trial_read_and_wrote_and_what_was_noticed_is_stored_and_shown(ru
             "depends on it"
         )
     ]
-    assert not any("log-1.csv" in each for each in swept.trials[1].files["notices"]), "once a study"
-    (noticed,) = [each for each in swept.trials[1].files["notices"] if "train.csv" in each]
+    assert not any("log-1.csv" in notice for notice in swept.trials[1].files["notices"]), (
+        "once a study"
+    )
+    (noticed,) = [notice for notice in swept.trials[1].files["notices"] if "train.csv" in notice]
     assert noticed.startswith("train.csv changed since trial 0 ran")
-    shown = command("show", "changing", 1, cwd=tmp_path)
-    assert "changed since trial 0" in " ".join(shown.out.split())
+    ended = command("show", "changing", 1, cwd=tmp_path)
+    assert "changed since trial 0" in " ".join(ended.out.split())
 
 
 def test_a_replay_that_finds_what_its_trial_lacked_gives_no_verdict_on_independence(run, tmp_path):

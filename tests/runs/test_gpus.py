@@ -32,7 +32,7 @@ VISIBLE = "CUDA_VISIBLE_DEVICES"
 
 
 @pytest.mark.parametrize(
-    ("wanted", "environment", "found"),
+    ("selection", "environment", "expected"),
     [
         ("all", {}, [("0", 40960), ("1", 40960), ("2", None)]),
         ("1,0", {}, [("1", 40960), ("0", 40960)]),
@@ -41,14 +41,14 @@ VISIBLE = "CUDA_VISIBLE_DEVICES"
     ],
 )
 def test_gpus_are_found_as_the_environment_and_nvidia_smi_name_them(
-    wanted, environment, found, machine
+    selection, environment, expected, machine
 ):
     machine(environment, NVIDIA)
-    assert list(find_gpus(wanted).items()) == found
+    assert list(find_gpus(selection).items()) == expected
 
 
 @pytest.mark.parametrize(
-    ("wanted", "environment", "nvidia", "says"),
+    ("selection", "environment", "nvidia", "says"),
     [
         ("all", {}, "", "no GPU was found here"),
         ("all", {VISIBLE: "-1"}, NVIDIA, "no GPU was found here (it is '-1')"),
@@ -59,10 +59,10 @@ def test_gpus_are_found_as_the_environment_and_nvidia_smi_name_them(
         ("all", {}, "garbage", "no GPU was found here"),
     ],
 )
-def test_gpus_that_are_not_there_are_refused(wanted, environment, nvidia, says, machine):
+def test_gpus_that_are_not_there_are_refused(selection, environment, nvidia, says, machine):
     machine(environment, nvidia)
     with pytest.raises(UsageError) as caught:
-        find_gpus(wanted)
+        find_gpus(selection)
     assert says in str(caught.value)
 
 
@@ -86,7 +86,8 @@ def test_trials_share_a_gpus_memory_and_neighbours_have_different_gpus():
 
 
 def test_no_two_trials_are_on_one_device_at_a_time(tmp_path):
-    both, using = threading.Barrier(2, timeout=10), []
+    both = threading.Barrier(2, timeout=10)
+    using = []
 
     def look(trial):
         both.wait()
@@ -98,10 +99,10 @@ def test_no_two_trials_are_on_one_device_at_a_time(tmp_path):
     with scripted_sweep(tmp_path, {None: look}, trials=6, context={"devices": devices}) as sweep:
         sweep.serve(2)
         assert [set(using[n : n + 2]) for n in (0, 2, 4)] == [{("0", 100), ("3", 200)}] * 3
-        stored = sweep.repository.database.read(
+        rows = sweep.repository.database.read(
             lambda c: list(c.exec_driver_sql("SELECT devices FROM sweeper_attempts").scalars())
         )
-        assert sorted(stored) == ["0", "0", "0", "3", "3", "3"]
+        assert sorted(rows) == ["0", "0", "0", "3", "3", "3"]
 
 
 LIMITING = """
@@ -122,12 +123,12 @@ print([os.environ.get(n) for n in ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"
 
 
 @pytest.mark.parametrize(
-    ("devices", "limit", "seen"),
+    ("devices", "limit", "output"),
     [("1", 512, "['1', '1'] [('GPU:0', [512])]"), (None, None, "[None, None] []")],
 )
 def test_a_trial_process_hides_the_other_gpus_and_limits_its_own_before_it_starts(
-    devices, limit, seen, machine, tmp_path
+    devices, limit, output, machine, tmp_path
 ):
     machine({})
     ended = python("-c", LIMITING.format(devices=devices, limit=limit), cwd=tmp_path)
-    assert ended.out.strip() == seen, ended.err
+    assert ended.out.strip() == output, ended.err

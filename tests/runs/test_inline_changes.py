@@ -106,11 +106,11 @@ def load(tmp_path, *, numbers=False):
 
 def run(module, tmp_path):
     """Run the study inline; return the results and the notices."""
-    said = []
+    events = []
     results = module.study.run(
-        isolation="inline", workers=1, runs_dir=tmp_path / "runs", listener=said.append
+        isolation="inline", workers=1, runs_dir=tmp_path / "runs", listener=events.append
     )
-    return results, notices_of(said)
+    return results, notices_of(events)
 
 
 def test_an_inline_trial_begins_with_what_the_import_has_left(tmp_path):
@@ -123,7 +123,7 @@ def test_an_inline_trial_begins_with_what_the_import_has_left(tmp_path):
     assert first[-1]["count"] == 2.0
     assert (module.count, module.seen, module.made) == (0, [], 0)
     assert "SWEEPER_TEST_SEEN" not in os.environ
-    assert not any("cannot be restored" in each for each in notices)
+    assert not any("cannot be restored" in notice for notice in notices)
 
 
 def test_control_in_plain_keras_the_second_training_goes_on_with_the_changes(tmp_path, monkeypatch):
@@ -139,5 +139,5 @@ def test_control_in_plain_keras_the_second_training_goes_on_with_the_changes(tmp
 
 def test_what_cannot_be_restored_is_said(tmp_path):
     _, notices = run(load(tmp_path, numbers=True), tmp_path)
-    said = [text for text in notices if "cannot be restored" in text]
-    assert any("this trial may have changed module changing_study.numbers" in t for t in said)
+    warnings = [text for text in notices if "cannot be restored" in text]
+    assert any("this trial may have changed module changing_study.numbers" in t for t in warnings)

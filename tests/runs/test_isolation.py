@@ -130,28 +130,31 @@ def watched(tmp_path_factory):
 @pytest.fixture(scope="module")
 def observe(watched):
     """Trials 0 and 1 forked; 0 and 1 importing a study that has threads; 2 spawned; all three inline."""
-    known = {}
+    observations = {}
 
     def run(isolation):
-        if isolation not in known:
-            file, runs, trials = watched, watched.parent / isolation, 3
+        if isolation not in observations:
+            file = watched
+            runs = watched.parent / isolation
+            trials = 3
             if isolation == "spawn":
                 shutil.copytree(run("fork").runs, runs)
             elif isolation == "importing":
                 text = replace(WATCHED, head=dedent(WATCHED.head) + STARTS_THREADS)
-                file, trials = text.write(watched.parent / "other_head.py"), 2
+                file = text.write(watched.parent / "other_head.py")
+                trials = 2
             elif isolation == "fork":
                 trials = 2
-            how = "auto" if isolation == "importing" else isolation
+            mode = "auto" if isolation == "importing" else isolation
             server = REAL_SERVER if isolation == "fork" else WARM_SERVER
-            known[isolation] = observed(file, runs, how, trials, server)
-        return known[isolation]
+            observations[isolation] = observed(file, runs, mode, trials, server)
+        return observations[isolation]
 
     return run
 
 
 def observed(file, runs, isolation, trials, server):
-    before = len(seen_in(runs))
+    count = len(seen_in(runs))
     words = ("run", file, "--isolation", isolation, "--trials", trials, "--runs-dir", runs)
     storage = {"SWEEPER_STORAGE": f"sqlite:///{runs / 'sweeper.db'}"}
     if isolation == "inline":
@@ -161,8 +164,8 @@ def observed(file, runs, isolation, trials, server):
             patch.setattr(server_process, "_SERVER", server)
             ended = command(*words, cwd=file.parent, env={**storage, **CREDENTIALS})
     assert ended.code == 0, ended.err
-    results = results_of(trials_in(runs)[before:])
-    return Observed(results, seen_in(runs)[before:], runs, ended.err)
+    results = results_of(trials_in(runs)[count:])
+    return Observed(results, seen_in(runs)[count:], runs, ended.err)
 
 
 @pytest.mark.parametrize("isolation", ["fork", "importing", "spawn"])
@@ -170,22 +173,25 @@ def test_forked_and_spawned_trials_have_processes_of_their_own_and_the_digests_o
     observe, isolation
 ):
     """Each sets its process up before the first op."""
-    inline, other = observe("inline").results, observe(isolation).results
+    inline = observe("inline").results
+    other = observe(isolation).results
     assert sorted(other) == ([2] if isolation == "spawn" else [0, 1])
     assert all(r.digest for r in other.values())
     assert differing(other, {number: inline[number] for number in other}) == []
-    seen = observe(isolation).seen
-    assert len({s["pid"] for s in seen}) == len(seen) == len(other)
-    assert all(s["untouched"] for s in seen)
-    assert all(s["threads"] == [2, 2] for s in seen)
+    reports = observe(isolation).seen
+    assert len({s["pid"] for s in reports}) == len(reports) == len(other)
+    assert all(s["untouched"] for s in reports)
+    assert all(s["threads"] == [2, 2] for s in reports)
 
 
 @pytest.mark.parametrize("isolation", ["fork", "importing", "spawn"])
 def test_no_trials_process_has_the_credentials_of_the_database_or_the_cluster(observe, isolation):
     """Neither in the environment as Python has it, nor in what the process was started with."""
 
-    def let_in(how):
-        variables = {variable for seen in observe(how).seen for variable in seen["environment"]}
+    def let_in(mode):
+        variables = {
+            variable for report in observe(mode).seen for variable in report["environment"]
+        }
         opening = {v for v in variables if "SECRET" in v or v.startswith("SWEEPER_STORAGE")}
         return {variable.partition("=")[0] for variable in opening}
 
@@ -195,17 +201,17 @@ def test_no_trials_process_has_the_credentials_of_the_database_or_the_cluster(ob
 
 def test_a_trials_environment_keeps_what_is_its_own(monkeypatch):
     opening = ["SWEEPER_STORAGE", "PGHOST", "PGSERVICEFILE", "RAY_AUTH_MODE", "RAY_AUTH_TOKEN_PATH"]
-    own = ["AWS_SECRET_ACCESS_KEY", "PATH", "PG_MY_OWN", "RAYON_NUM_THREADS", "SWEEPER_DEBUG"]
-    for name in (*opening, *own):
+    harmless = ["AWS_SECRET_ACCESS_KEY", "PATH", "PG_MY_OWN", "RAYON_NUM_THREADS", "SWEEPER_DEBUG"]
+    for name in (*opening, *harmless):
         monkeypatch.setenv(name, "x")
-    given = trial_environment()
-    assert given.keys().isdisjoint(opening)
-    assert given.keys() >= set(own)
+    environment = trial_environment()
+    assert environment.keys().isdisjoint(opening)
+    assert environment.keys() >= set(harmless)
 
 
 def test_what_a_module_draws_at_its_top_level_is_the_same_in_every_process(observe):
     drawn = [
-        s["drawn"] for how in ("fork", "importing", "spawn", "inline") for s in observe(how).seen
+        s["drawn"] for mode in ("fork", "importing", "spawn", "inline") for s in observe(mode).seen
     ]
     assert all(d == drawn[0] for d in drawn)
 
@@ -309,8 +315,8 @@ def test_of_two_trial_processes_one_is_killed_and_the_other_stops_with_a_checkpo
     trials = []
     for number, name in enumerate(("one", "other")):
         (tmp_path / name).mkdir()
-        given = assignment_in(tmp_path / name, number=number, epochs=10**5, devices="5")
-        trials.append(launcher.launch(given))
+        assignment = assignment_in(tmp_path / name, number=number, epochs=10**5, devices="5")
+        trials.append(launcher.launch(assignment))
     one, other = trials
     hear(one, Started)
     hear(other, Started)
@@ -324,8 +330,8 @@ def test_of_two_trial_processes_one_is_killed_and_the_other_stops_with_a_checkpo
     other.channel.send(Stop())
     stopped = hear(other, StoppedHere)
     assert other.wait(30) == ExitStatus(0)
-    [seen] = [json.loads(p.read_text()) for p in (tmp_path / "other").rglob("seen.json")]
-    assert (seen["devices"], seen["pid"]) == ("5", other.pid)
+    [report] = [json.loads(p.read_text()) for p in (tmp_path / "other").rglob("seen.json")]
+    assert (report["devices"], report["pid"]) == ("5", other.pid)
     assert (tmp_path / "other" / "checkpoints" / f"step-{stopped.step:09d}").is_dir()
     one.channel.close()
     other.channel.close()
@@ -333,9 +339,9 @@ def test_of_two_trial_processes_one_is_killed_and_the_other_stops_with_a_checkpo
 
 
 def test_a_server_that_is_not_used_ends_with_the_block_and_inline_trials_need_none():
-    with begin_server("auto") as begun:
-        process = psutil.Process(begun.pid)
+    with begin_server("auto") as server:
+        process = psutil.Process(server.pid)
         assert process.is_running()
     assert not process.is_running()
-    with begin_server("inline") as begun:
-        assert begun is None
+    with begin_server("inline") as server:
+        assert server is None

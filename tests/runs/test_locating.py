@@ -13,7 +13,9 @@ from scripted_trials import scripted_sweep
 from sweeper.checkpoint.store import CheckpointStore
 from sweeper.errors import CheckpointError
 
-HERE, COPIED, NOWHERE = "/runs/", "/elsewhere/", ""
+HERE = "/runs/"
+COPIED = "/elsewhere/"
+NOWHERE = ""
 UNTOLD = 0
 
 
@@ -42,13 +44,13 @@ def resume(directory, first):
         sweep.serve()
         if sweep.error is not None:
             raise sweep.error
-        said = [n for n in sweep.notices if "no longer at" in n or "checkpoints in" in n]
-        stored = [record.path for record in sweep.trials[0].checkpoints]
-        return sweep.launcher.launched[1].known, stored, " ".join(said)
+        notices = [n for n in sweep.notices if "no longer at" in n or "checkpoints in" in n]
+        paths = [record.path for record in sweep.trials[0].checkpoints]
+        return sweep.launcher.launched[1].known, paths, " ".join(notices)
 
 
 @pytest.mark.parametrize(
-    ("placed", "known", "stored", "said"),
+    ("placed", "known_steps", "stored_steps", "pattern"),
     [
         ([(2, HERE)], [2], [2], None),
         ([(1, COPIED), (1, HERE, UNTOLD)], [1], [1], None),
@@ -65,38 +67,42 @@ def resume(directory, first):
     ],
 )
 def test_a_trial_goes_on_from_what_is_there_and_a_loss_is_said(
-    tmp_path, placed, known, stored, said
+    tmp_path, placed, known_steps, stored_steps, pattern
 ):
-    paths, in_database, text = resume(tmp_path, lambda t: [place(t, *each) for each in placed])
-    assert [int(path[-9:]) for path in paths] == known
-    assert [int(path[-9:]) for path in in_database] == stored
+    paths, in_database, text = resume(
+        tmp_path, lambda t: [place(t, *position) for position in placed]
+    )
+    assert [int(path[-9:]) for path in paths] == known_steps
+    assert [int(path[-9:]) for path in in_database] == stored_steps
     assert all(HERE in path for path in paths), "a copy is gone on with"
-    assert re.search(said, text) if said else text == ""
+    assert re.search(pattern, text) if pattern else text == ""
 
 
-@pytest.mark.parametrize("own", [None, "mine"])
-def test_checkpoints_elsewhere_are_found_by_their_paths_and_their_files_are_brought(tmp_path, own):
+@pytest.mark.parametrize("content", [None, "mine"])
+def test_checkpoints_elsewhere_are_found_by_their_paths_and_their_files_are_brought(
+    tmp_path, content
+):
     def first(trial):
         files = Path(trial.assignment.files)
-        for directory, text in ((str(files).replace(HERE, COPIED), "theirs"), (files, own)):
+        for directory, text in ((str(files).replace(HERE, COPIED), "theirs"), (files, content)):
             if text is not None:
                 Path(directory).mkdir(parents=True)
                 (Path(directory) / "log.csv").write_text(text)
         place(trial, 1, COPIED)
         place(trial, 2, COPIED)
 
-    paths, stored, said = resume(tmp_path, first)
-    assert list(paths) == stored
+    paths, in_database, notice = resume(tmp_path, first)
+    assert list(paths) == in_database
     assert COPIED in paths[1]
-    assert f"checkpoints in {Path(paths[0]).parent}" in said
+    assert f"checkpoints in {Path(paths[0]).parent}" in notice
     [log] = (tmp_path / "runs").rglob("log.csv")
-    assert log.read_text() == (own or "theirs"), "what is there stays"
+    assert log.read_text() == (content or "theirs"), "what is there stays"
 
 
 def test_what_lies_in_an_object_store_is_known_by_its_name(tmp_path):
     url = "s3://bucket/scripted/trial-00000/attempt-01/checkpoints/step-000000004"
-    paths, _, said = resume(tmp_path, lambda trial: trial.keep(4, url))
-    assert (paths, said) == ((url,), "")
+    paths, _, notice = resume(tmp_path, lambda trial: trial.keep(4, url))
+    assert (paths, notice) == ((url,), "")
 
 
 def test_a_disk_that_does_not_tell_is_no_missing_checkpoint(tmp_path, monkeypatch):

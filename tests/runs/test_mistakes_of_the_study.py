@@ -30,16 +30,16 @@ ABSENT = {"arguments": WELL.arguments.replace('"val_loss"', '"val_mae"'), "eager
 def test_it_ends_the_run_at_the_first_trial_and_a_mended_study_goes_on(tmp_path, changes, text):
     with pytest.raises(DefinitionError, match=text) as raised:
         sweep_inline(replace(WELL, **changes), tmp_path)
-    said = str(raised.value)
-    assert said.startswith("trial 0 shows that no trial of the study can succeed: ")
-    assert "Fix the study and run it again" in said
-    [begun] = trials_in(tmp_path / "runs")
-    assert begun.state == "interrupted"
+    message = str(raised.value)
+    assert message.startswith("trial 0 shows that no trial of the study can succeed: ")
+    assert "Fix the study and run it again" in message
+    [first_trial] = trials_in(tmp_path / "runs")
+    assert first_trial.state == "interrupted"
 
     if text.startswith("NameError"):
-        again = sweep(WELL.write(tmp_path / "small.py"), tmp_path / "runs", workers=1)
-        assert [trial.state for trial in again.trials] == ["complete"] * 3
-        assert [len(trial.attempts) for trial in again.trials] == [2, 1, 1]
+        mended = sweep(WELL.write(tmp_path / "small.py"), tmp_path / "runs", workers=1)
+        assert [trial.state for trial in mended.trials] == ["complete"] * 3
+        assert [len(trial.attempts) for trial in mended.trials] == [2, 1, 1]
 
 
 # A mistake behind a parameter; a range that comes of one; a factory of a later trial alone.

@@ -77,13 +77,13 @@ ENDS = {
 pytestmark = pytest.mark.usefixtures("real_servers")
 
 
-def assignment(how, directory):
-    files = str(directory / f"{how}.json")
-    return assignment_in(directory, name=how, files=files, checkpoints=())
+def assignment(fate, directory):
+    files = str(directory / f"{fate}.json")
+    return assignment_in(directory, name=fate, files=files, checkpoints=())
 
 
-def family_of(how, directory):
-    file = directory / f"{how}.json"
+def family_of(fate, directory):
+    file = directory / f"{fate}.json"
     assert until(file.exists)
     return json.loads(file.read_text())
 
@@ -109,11 +109,11 @@ def test_however_a_trial_ends_nothing_that_it_started_is_there_when_its_end_is_k
 ):
     waiting = server.launch(assignment("waits", tmp_path))
     others = family_of("waits", tmp_path)
-    for how, status in ENDS.items():
-        trial = server.launch(assignment(how, tmp_path))
+    for fate, status in ENDS.items():
+        trial = server.launch(assignment(fate, tmp_path))
         ended = trial.wait(20)
-        left = [pid for pid in family_of(how, tmp_path) if live(pid)]
-        assert (ended, left) == (status, []), how
+        survivors = [pid for pid in family_of(fate, tmp_path) if live(pid)]
+        assert (ended, survivors) == (status, []), fate
         trial.channel.close()
     assert all(map(live, others)), "the control: those of a trial that runs are let alone"
     waiting.kill()
@@ -127,7 +127,8 @@ def test_however_a_trial_ends_nothing_that_it_started_is_there_when_its_end_is_k
 def test_both_processes_of_a_server_and_its_trials_end_with_either(server, tmp_path, which):
     trial = server.launch(assignment("waits", tmp_path))
     family = family_of("waits", tmp_path)
-    parent, child = server._process.pid, psutil.Process(trial.pid).ppid()
+    parent = server._process.pid
+    child = psutil.Process(trial.pid).ppid()
     assert psutil.Process(child).ppid() == parent
     os.kill(parent if which == "parent" else child, signal.SIGKILL)
     assert server._process.wait() == -signal.SIGKILL
@@ -163,10 +164,10 @@ if __name__ == "__main__":
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux gives orphans to a process")
-@pytest.mark.parametrize("how", ["returns", "is killed while all stand still"])
-def test_nothing_that_a_trial_started_outlives_the_driver(program, tmp_path, how):
+@pytest.mark.parametrize("ending", ["returns", "is killed while all stand still"])
+def test_nothing_that_a_trial_started_outlives_the_driver(program, tmp_path, ending):
     driver = subprocess.Popen(
-        [sys.executable, "-c", DRIVER, str(program), str(tmp_path), how],
+        [sys.executable, "-c", DRIVER, str(program), str(tmp_path), ending],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
         stdout=subprocess.PIPE,
         text=True,
@@ -176,19 +177,19 @@ def test_nothing_that_a_trial_started_outlives_the_driver(program, tmp_path, how
     with driver.stdout:
         server, trial = map(int, driver.stdout.readline().split())
     family = family_of("waits", tmp_path)
-    if "stand still" in how:
+    if "stand still" in ending:
         for pid in (server, trial, family[0]):
             os.kill(pid, signal.SIGSTOP)
         os.killpg(driver.pid, signal.SIGSTOP)
-    if how != "returns":
+    if ending != "returns":
         driver.kill()
     driver.wait(20)
     all_of_it = [server, trial, *family]
     gone = until(lambda: not any(map(live, all_of_it)), 10)
-    left = [pid for pid in all_of_it if live(pid)]
-    for pid in left:
+    survivors = [pid for pid in all_of_it if live(pid)]
+    for pid in survivors:
         os.kill(pid, signal.SIGKILL)
-    assert gone, left
+    assert gone, survivors
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux gives orphans to a process")
@@ -201,7 +202,8 @@ def test_a_signal_in_the_first_moments_of_a_spawned_trial_is_no_crash(
     """Ctrl-C reaches it while its Python starts, and while it imports TensorFlow."""
     stubs = tmp_path / "stubs"
     stubs.mkdir()
-    importing, signalled = stubs / "importing", stubs / "signalled"
+    importing = stubs / "importing"
+    signalled = stubs / "signalled"
     (stubs / "keras.py").write_text(
         "import time\n"
         "from pathlib import Path\n"
@@ -226,9 +228,9 @@ def test_a_signal_in_the_first_moments_of_a_spawned_trial_is_no_crash(
             imports_or_has_ended()
             time.sleep(0.04)
         signalled.touch()
-        said = trial.channel.receive(30)
-        assert said.fault == "environment", trial.wait(5)
-        assert "it was imported to the end" in said.error
+        message = trial.channel.receive(30)
+        assert message.fault == "environment", trial.wait(5)
+        assert "it was imported to the end" in message.error
         assert trial.wait(20) == ExitStatus(0)
         trial.channel.close()
 
@@ -255,13 +257,13 @@ class SlowToDie:
 @pytest.fixture
 def looks(monkeypatch):
     """What this process sees as its children, look after look; the last one again and again."""
-    seen = []
-    here = SimpleNamespace(children=lambda: seen.pop(0) if len(seen) > 1 else seen[0])
+    children = []
+    here = SimpleNamespace(children=lambda: children.pop(0) if len(children) > 1 else children[0])
     monkeypatch.setattr(orphans.psutil, "Process", lambda: here)
     monkeypatch.setattr(orphans, "kill_tree", lambda child: None)
     monkeypatch.setattr(orphans, "_PATIENCE", 0.05)
     monkeypatch.setattr(orphans.os, "geteuid", lambda: 1000)
-    return seen
+    return children
 
 
 def test_what_was_killed_is_waited_for_and_only_what_cannot_be_killed_is_given_up(
@@ -279,7 +281,9 @@ def test_what_was_killed_is_waited_for_and_only_what_cannot_be_killed_is_given_u
 
 def test_the_children_of_an_orphan_that_has_just_ended_are_killed_too(looks, monkeypatch):
     """They are this process's only after the look in which their parent was seen to have ended."""
-    ended, below, killed = SlowToDie(7, 0), SlowToDie(8, 60), []
+    ended = SlowToDie(7, 0)
+    below = SlowToDie(8, 60)
+    killed = []
 
     def kill_tree(child):
         killed.append(child.pid)

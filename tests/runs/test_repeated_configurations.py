@@ -14,7 +14,8 @@ from sweeper.spec.repeating import Repeating
 
 def _train(trial):
     """Give a value that depends on the parameter and the seed alone."""
-    x, settings = trial.suggest(), trial.assignment.settings
+    x = trial.suggest()
+    settings = trial.assignment.settings
     position = settings.repeating.seed_position(trial.assignment.number)
     noise = random.Random(f"{settings.seed} {position}").random()
     trial.begin()
@@ -41,16 +42,16 @@ def _sweep(directory, settings=None, workers=1, scripts=None, **arguments):
         return sweep.results
 
 
-def _settings(**given):
+def _settings(**changes):
     arguments = {"trials": 15, "repeats": 3, "sampler": "tpe", "concurrency": 3, "audit": "off"}
     retries = {"crash": 5, "memory": 0, "error": 0}
-    return definition(**{**arguments, "retries": retries, **given}).settings()
+    return definition(**{**arguments, "retries": retries, **changes}).settings()
 
 
 def _seen(results):
     """Return all that has to be equal in two sweeps."""
     trials = [(t.number, t.state, dict(t.params), t.value, t.seed, t.digest) for t in results]
-    return [trials, [each.to_json() for each in results.configurations]]
+    return [trials, [configuration.to_json() for configuration in results.configurations]]
 
 
 def _everywhere(tmp_path, settings, killed):
@@ -73,35 +74,38 @@ def test_the_repeats_of_a_configuration_have_its_parameters_and_paired_seeds(tmp
     seeds, params = ([getattr(t, name) for t in results] for name in ("seed", "params"))
     assert seeds == seeds[:3] * 5
     assert params == [params[3 * (n // 3)] for n in range(15)]
-    assert len({each["x"] for each in params}) == 5
+    assert len({values["x"] for values in params}) == 5
     with opened_database(tmp_path / "scripted.db") as database, optuna_storage(database) as storage:
-        stored = optuna.load_study(study_name="scripted", storage=storage).trials
-    numbered = [(t.user_attrs["configuration"], t.user_attrs["repeat"]) for t in stored]
+        stored_trials = optuna.load_study(study_name="scripted", storage=storage).trials
+    numbered = [(t.user_attrs["configuration"], t.user_attrs["repeat"]) for t in stored_trials]
     assert numbered == [(n // 3, n % 3) for n in range(15)]
-    leader, best = results.configurations[0], results.best
+    leader = results.configurations[0]
+    best = results.best
     assert (best.value, best.number) == (leader.mean, leader.best_trial)
     assert best.params == leader.params
 
 
 def test_the_sampler_sees_one_observation_a_configuration(tmp_path):
     """The sampler is asked with the mean of the repeats, whatever their order of completion."""
-    seen = []
+    observations = []
 
     def sampler(seed):
         class Watching(optuna.samplers.RandomSampler):
             def sample_independent(self, study, trial, *rest):
-                done = study.get_trials(deepcopy=False, states=(optuna.trial.TrialState.COMPLETE,))
-                seen.append([(t.number, t.value) for t in done])
+                complete_trials = study.get_trials(
+                    deepcopy=False, states=(optuna.trial.TrialState.COMPLETE,)
+                )
+                observations.append([(t.number, t.value) for t in complete_trials])
                 return super().sample_independent(study, trial, *rest)
 
         return Watching(seed=seed)
 
-    given = {"trials": 12, "repeats": 3, "concurrency": 1, "audit": "off"}
-    results = _sweep(tmp_path, sampler=sampler, **given)
+    arguments = {"trials": 12, "repeats": 3, "concurrency": 1, "audit": "off"}
+    results = _sweep(tmp_path, sampler=sampler, **arguments)
     means = [(c.number, c.mean) for c in sorted(results.configurations, key=lambda c: c.number)]
-    assert {len(each) for each in seen} == {0, 1, 2, 3}
+    assert {len(values) for values in observations} == {0, 1, 2, 3}
     # A replay of an earlier draw sees fewer.
-    assert all(each == means[: len(each)] for each in seen)
+    assert all(values == means[: len(values)] for values in observations)
 
 
 def test_a_failed_repeat_fails_its_configuration_until_it_is_retried(tmp_path):
@@ -117,8 +121,8 @@ def test_a_failed_repeat_fails_its_configuration_until_it_is_retried(tmp_path):
     assert results.status.failed == 1
     with opened_database(tmp_path / "scripted.db") as database:
         Repository(database).retry("scripted", 4)
-    again = _sweep(tmp_path, _settings(), 2, {4: fail_once})
-    assert {c.state for c in again.configurations} == {"complete"}
+    retried = _sweep(tmp_path, _settings(), 2, {4: fail_once})
+    assert {c.state for c in retried.configurations} == {"complete"}
 
 
 def test_a_repeat_with_other_parameters_fails_and_is_named(tmp_path):
@@ -140,7 +144,7 @@ def _prune(trial):
 
 
 def test_a_pruned_repeat_prunes_its_configuration_and_the_rest_are_not_run(tmp_path):
-    seen = []
+    outcomes = []
     for workers in (1, 3):
         settings = _settings(trials=18, pruner=optuna.pruners.MedianPruner())
         results = _sweep(tmp_path / str(workers), settings, workers, {3: _prune, 10: _prune})
@@ -149,8 +153,8 @@ def test_a_pruned_repeat_prunes_its_configuration_and_the_rest_are_not_run(tmp_p
         assert [t.number for t in results if not t.attempts] == [4, 5, 11]
         assert [t.seed for t in results.trials[3:6]] == [t.seed for t in results.trials[:3]]
         assert {c.number for c in results.configurations if c.state == "pruned"} == {1, 3}
-        seen.append(_seen(results))
-    assert seen[0] == seen[1]
+        outcomes.append(_seen(results))
+    assert outcomes[0] == outcomes[1]
 
 
 def test_the_pruner_is_asked_about_configurations(tmp_path):
@@ -176,10 +180,10 @@ def test_the_pruner_is_asked_about_configurations(tmp_path):
     assert [t.state for t in results.trials[9:]] == ["pruned"] * 3
 
 
-def _confirming(at_most=8, **given):
+def _confirming(at_most=8, **changes):
     repeating = Repeating(3, (4, 8, 11), at_most)
     values = ({"x": 0.31}, {"x": 0.3}, {"x": 0.9})
-    settings = _settings(repeats=1, sampler="random", trials=9, **given)
+    settings = _settings(repeats=1, sampler="random", trials=9, **changes)
     return replace(settings, enqueue=values, confirm=repeating.to_confirm())
 
 
@@ -189,11 +193,12 @@ def test_a_race_is_the_same_on_any_number_of_workers_and_after_kills(tmp_path):
     assert [_seen(results) for results in raced[1:]] == [_seen(raced[0])] * 2
     for results in raced:
         assert results.status.finished == results.status.target == len(results)
-    found = {c.number: c for c in results.configurations}
-    assert set(found) == {4, 8, 11}
-    assert found[11].comparison.verdict == "better"
+    configurations = {c.number: c for c in results.configurations}
+    assert set(configurations) == {4, 8, 11}
+    assert configurations[11].comparison.verdict == "better"
     # The one that is clearly worse was trained least.
-    assert len(found[11].values) < len(found[4].values) == len(found[8].values)
+    repeats = {number: len(c.values) for number, c in configurations.items()}
+    assert repeats[11] < repeats[4] == repeats[8]
 
 
 def test_more_repeats_later_continue_a_confirmation(tmp_path):

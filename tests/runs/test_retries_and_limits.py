@@ -126,12 +126,13 @@ def fail_late(trial):
     return raise_error(trial)
 
 
-ALIKE, OTHERWISE = {None: raise_error}, {None: raise_error, 1: crash, 2: run_out_of_memory}
+ALIKE = {None: raise_error}
+OTHERWISE = {None: raise_error, 1: crash, 2: run_out_of_memory}
 LATE = {None: fail_late}
 
 
 @pytest.mark.parametrize(
-    ("scripts", "arguments", "begun"),
+    ("scripts", "arguments", "count"),
     [
         (ALIKE, {}, 2),
         ({None: crash}, {}, 2),
@@ -144,23 +145,23 @@ LATE = {None: fail_late}
         (OTHERWISE, {}, 5),
     ],
 )
-def test_only_trials_that_all_fail_with_one_error_end_the_run(tmp_path, scripts, arguments, begun):
+def test_only_trials_that_all_fail_with_one_error_end_the_run(tmp_path, scripts, arguments, count):
     policy = {"retries": {"crash": 0, "memory": 0}, **arguments}
     with scripted_sweep(tmp_path, scripts, trials=5, **policy) as sweep:
         sweep.serve()
-        assert len(sweep.trials) == begun
-        if begun == 5:
+        assert len(sweep.trials) == count
+        if count == 5:
             assert sweep.error is None
             return
         assert isinstance(sweep.error, TrialError)
         when = " before their first step" * (fail_late not in scripts.values())
-        assert f"all {begun} trials so far failed{when} with the same error" in str(sweep.error)
+        assert f"all {count} trials so far failed{when} with the same error" in str(sweep.error)
         assert "sweeper retry scripted --failed" in str(sweep.error)
 
 
-@pytest.mark.parametrize(("trains", "begun"), [(False, 2), (True, 4)])
+@pytest.mark.parametrize(("trains", "count"), [(False, 2), (True, 4)])
 def test_no_further_trial_begins_until_the_first_ones_show_whether_every_one_fails(
-    tmp_path, trains, begun
+    tmp_path, trains, count
 ):
     """Beside a trial that failed before its first step the other slot waits for the one that is starting."""
     failed = threading.Event()
@@ -180,7 +181,7 @@ def test_no_further_trial_begins_until_the_first_ones_show_whether_every_one_fai
 
     with scripted_sweep(tmp_path, {0: fails, 1: starts}, trials=4) as sweep:
         sweep.serve(2)
-        assert len(sweep.launcher.launched) == begun
+        assert len(sweep.launcher.launched) == count
         assert (sweep.error is None) is trains
 
 
@@ -190,7 +191,8 @@ def test_a_retried_trial_has_all_its_tries_again_and_its_window_is_not_redrawn(t
         sweep.serve()
         assert sweep.outcomes(0) == ["crashed"] * 2
         sweep.repository.retry("scripted", 0)
-        scripts[(0, 3)], scripts[(0, 4)] = crash, finish
+        scripts[(0, 3)] = crash
+        scripts[(0, 4)] = finish
         sweep.serve()
         assert sweep.outcomes(0) == ["crashed"] * 3 + ["complete"]
         assert sweep.outcomes(1) == ["complete"]
@@ -311,7 +313,9 @@ def test_all_attempts_of_a_trial_have_one_run_id_and_every_other_trial_has_anoth
     scripts = {(0, 1): crash, (0, 2): crash}
     with scripted_sweep(tmp_path, scripts, trials=2) as sweep:
         sweep.serve()
-        launched = [(each.number, each.run_id) for each in sweep.launcher.launched]
+        launched = [
+            (assignment.number, assignment.run_id) for assignment in sweep.launcher.launched
+        ]
         assert [number for number, _ in launched] == [0, 0, 0, 1]
         ids = [run_id for _, run_id in launched]
         assert len(set(ids[:3])) == 1

@@ -45,9 +45,9 @@ def test_a_study_under_unknown_versions_is_preceded_by_one_self_test(
     assert any("self-test begins" in text and unknown.keras in text for text in told)
     assert any("self-test passed" in text for text in told)
     assert kept_result(unknown).passed
-    again = sweep(file, tmp_path / "runs", workers=1, trials=2)
-    assert not any("self-test" in getattr(event, "message", "") for event in again.events)
-    assert again.results.status.complete == 2
+    second = sweep(file, tmp_path / "runs", workers=1, trials=2)
+    assert not any("self-test" in getattr(event, "message", "") for event in second.events)
+    assert second.results.status.complete == 2
 
 
 @pytest.mark.whole
@@ -57,7 +57,7 @@ def test_a_planted_incompatibility_fails_the_self_test_by_name(unknown, monkeypa
     words = [str(file) if word == "sweeper.api.self_test" else word for word in PROGRAM]
     planted = run_self_test(unknown, words)
     assert not planted.passed
-    assert any("drawn" in found for found in planted.differences), planted.differences
+    assert any("drawn" in difference for difference in planted.differences), planted.differences
     monkeypatch.setattr(self_test, "run_self_test", lambda _environment: planted)
     with pytest.raises(ExactnessError, match="drawn") as refused:
         prove_environment(lambda _text: None)

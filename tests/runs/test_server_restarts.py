@@ -65,11 +65,12 @@ class OwnServer:
 
 
 @pytest.fixture(scope="module")
-def own():
+def own_server():
     """A server with a database of sweeper's; skipped where PostgreSQL is not tested at all."""
     if not os.environ.get(POSTGRES):
         pytest.skip(f"{POSTGRES} is unset; set it to a server's URL to run these on PostgreSQL")
-    on_path, debian = shutil.which("initdb"), Path("/usr/lib/postgresql").glob("*/bin/initdb")
+    on_path = shutil.which("initdb")
+    debian = Path("/usr/lib/postgresql").glob("*/bin/initdb")
     newest = max(debian, key=lambda path: float(path.parts[-3]), default=None)
     if not (on_path or newest):
         without = pytest.fail if os.environ.get("CI") else pytest.skip
@@ -87,17 +88,17 @@ def own():
 
 
 @pytest.fixture(scope="module")
-def undisturbed(own, tmp_path_factory):
-    return undisturbed_results(own[1], tmp_path_factory.mktemp("undisturbed"), **TRIALS)
+def undisturbed(own_server, tmp_path_factory):
+    return undisturbed_results(own_server[1], tmp_path_factory.mktemp("undisturbed"), **TRIALS)
 
 
 @pytest.mark.whole
-def test_a_server_that_crashes_and_starts_again_costs_no_result(own, undisturbed, tmp_path):
+def test_a_server_that_crashes_and_starts_again_costs_no_result(own_server, undisturbed, tmp_path):
     """Away for longer than a lease lasts: nobody could renew, so nobody loses anything."""
-    server, repository = own
+    server, repository = own_server
     options = new_study(repository, tmp_path, "restarted", **TRIALS)
     options = replace(options, pace=0.15, first_pace=0.4, lease_seconds=LEASE)
-    trained = []
+    event_counts = []
     with ExitStack() as stack:
         workers = [stack.enter_context(FakeWorker(options)) for _ in range(2)]
         for seconds_away in (2 * LEASE, 0):
@@ -106,9 +107,9 @@ def test_a_server_that_crashes_and_starts_again_costs_no_result(own, undisturbed
             server.kill()
             for worker in workers:
                 worker.wait_for("Notice", "the database is unreachable since")
-            before = [len(worker.events) for worker in workers]
+            counts = [len(worker.events) for worker in workers]
             time.sleep(seconds_away)
-            trained.append([len(w.events) - b for w, b in zip(workers, before, strict=True)])
+            event_counts.append([len(w.events) - b for w, b in zip(workers, counts, strict=True)])
             server.start()
             for worker in workers:
                 worker.wait_for("Notice", "the database is reachable again after")
@@ -117,27 +118,27 @@ def test_a_server_that_crashes_and_starts_again_costs_no_result(own, undisturbed
     trials = repository.trials(options.study)
     assert faults_of(trials, undisturbed) == []
     assert {len(trial.attempts) for trial in trials} == {1}
-    assert min(trained[0]) >= 2
+    assert min(event_counts[0]) >= 2
     assert len(away) == 4
 
 
 @pytest.mark.soak
 def test_nine_minutes_without_the_server_stop_no_training_and_lose_nothing(
-    own, undisturbed, tmp_path
+    own_server, undisturbed, tmp_path
 ):
-    server, repository = own
+    server, repository = own_server
     options = replace(new_study(repository, tmp_path, "nine-minutes", **TRIALS), first_pace=70.0)
     with FakeWorker(options) as worker:
         worker.wait_for("AttemptStarted")
         time.sleep(1.0)
         server.kill()
-        before = len(worker.events)
+        count = len(worker.events)
         time.sleep(AWAY)
-        trained = len(worker.events) - before
+        new_events = len(worker.events) - count
         server.start()
         worker.wait_for("Notice", "the database is reachable again after")
         assert worker.end() == 0
     trials = repository.trials(options.study)
     assert faults_of(trials, undisturbed) == []
     assert {len(trial.attempts) for trial in trials} == {1}
-    assert trained >= TRIALS["epochs"]
+    assert new_events >= TRIALS["epochs"]

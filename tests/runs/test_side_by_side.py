@@ -24,7 +24,9 @@ def main_thread_waits():
 
 def test_a_signal_that_another_thread_gets_is_handled_while_the_trials_go_on(tmp_path):
     """Python handles it in the main thread, whichever thread the system hands it to."""
-    in_time, both, handled = [], threading.Barrier(2), threading.Event()
+    in_time = []
+    both = threading.Barrier(2)
+    handled = threading.Event()
 
     def train(trial):
         both.wait(20)
@@ -34,12 +36,12 @@ def test_a_signal_that_another_thread_gets_is_handled_while_the_trials_go_on(tmp
         in_time.append(handled.wait(20))
         return finish(trial)
 
-    before = signal.signal(signal.SIGUSR1, lambda *_: handled.set())
+    handler = signal.signal(signal.SIGUSR1, lambda *_: handled.set())
     try:
         with scripted_sweep(tmp_path, {None: train}, trials=2) as sweep:
             sweep.serve(2)
     finally:
-        signal.signal(signal.SIGUSR1, before)
+        signal.signal(signal.SIGUSR1, handler)
     assert in_time == [True, True]
 
 

@@ -50,7 +50,7 @@ class SignalsItself(keras.callbacks.Callback):
             time.sleep(0.1)  # a run takes them in other threads
 
 
-def run(directory, *signals, at=3, model=build_model, listener=None, **given):
+def run(directory, *signals, at=3, model=build_model, listener=None, **changes):
     """Run a study inline whose trial gets signals at a step; return its trial."""
     study = sweeper.Study(
         name="inline",
@@ -60,7 +60,7 @@ def run(directory, *signals, at=3, model=build_model, listener=None, **given):
         objective="loss",
         trials=1,
         threads=1,
-        **{"epochs": 2, "keep": sweeper.Keep(last=9), **given},
+        **{"epochs": 2, "keep": sweeper.Keep(last=9), **changes},
     )
     place_database(directory / "sweeper.db")
     with contextlib.suppress(Interrupted):
@@ -74,15 +74,17 @@ def stored(directory):
 
 
 @contextlib.contextmanager
-def hangup_is(how):
-    before = signal.signal(signal.SIGHUP, how)
+def hangup_is(handler):
+    original = signal.signal(signal.SIGHUP, handler)
     try:
         yield
     finally:
-        signal.signal(signal.SIGHUP, before)
+        signal.signal(signal.SIGHUP, original)
 
 
-INT, TERM, HUP = signal.SIGINT, signal.SIGTERM, signal.SIGHUP
+INT = signal.SIGINT
+TERM = signal.SIGTERM
+HUP = signal.SIGHUP
 
 
 @pytest.mark.parametrize(
@@ -101,7 +103,7 @@ def test_a_second_request_kills_and_the_same_one_sent_twice_does_not(tmp_path, s
         [attempt] = trial.attempts
         assert (trial.state, attempt.outcome) == ("interrupted", "interrupted")
         assert attempt.error == ("killed on request" if killed else None)
-        assert [each.step for each in trial.checkpoints] == ([] if killed else [3])
+        assert [checkpoint.step for checkpoint in trial.checkpoints] == ([] if killed else [3])
 
         expected = KeyboardInterrupt if killed else Interrupted
         message = "without a checkpoint" if killed else "stopped at step 3, with a checkpoint"
@@ -121,16 +123,16 @@ def test_under_nohup_a_closed_terminal_changes_nothing(tmp_path):
 
 def test_what_its_checkpoint_knows_is_told_again_by_a_trial_that_goes_on(tmp_path):
     """The rows may have died with a worker."""
-    before = run(tmp_path, TERM, at=13)
-    assert [record.epoch for record in before.epochs] == [0]
+    first = run(tmp_path, TERM, at=13)
+    assert [record.epoch for record in first.epochs] == [0]
     with contextlib.closing(sqlite3.connect(tmp_path / "sweeper.db")) as database, database:
         for table in ("epochs", "checkpoints"):
             database.execute(f"DELETE FROM sweeper_{table}")
     assert stored(tmp_path).epochs == ()
-    after = run(tmp_path, TERM, at=13)
-    assert after.attempts[1].start_step == 13
-    assert [record.epoch for record in after.epochs] == [0, 1]
-    assert before.checkpoints[-1] in after.checkpoints
+    second = run(tmp_path, TERM, at=13)
+    assert second.attempts[1].start_step == 13
+    assert [record.epoch for record in second.epochs] == [0, 1]
+    assert first.checkpoints[-1] in second.checkpoints
 
 
 # What is raised beside an inline trial
@@ -138,7 +140,8 @@ def test_what_its_checkpoint_knows_is_told_again_by_a_trial_that_goes_on(tmp_pat
 
 @pytest.mark.parametrize("late", [0, 4], ids=["at once", "after four answers that are late"])
 def test_a_second_interrupt_leaves_a_trial_to_be_resumed(tmp_path, monkeypatch, late):
-    finish, calls = Repository.finish, []
+    finish = Repository.finish
+    calls = []
 
     def answer_late(repository, *arguments, **named):
         calls.append(arguments)

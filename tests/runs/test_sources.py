@@ -32,8 +32,8 @@ def study(**changes):
 def test_a_definition_travels_by_value_with_what_its_functions_use():
     offset = 4
     source = source_of(study(model=lambda trial: trial + offset))
-    found = load_source(source)
-    assert (source.how, found.name, found.model(1)) == ("pickled", "s", 5)
+    loaded = load_source(source)
+    assert (source.how, loaded.name, loaded.model(1)) == ("pickled", "s", 5)
 
 
 def test_what_cannot_travel_is_named():
@@ -68,7 +68,8 @@ def test_a_study_by_value_is_the_study_that_its_file_is(tmp_path):
         "def model(trial): return x\n"
         "study = Study(name='drawn', model=model, data=model, epochs=1, trials=1, objective='loss')\n"
     )
-    by_file, by_value = target_source(str(file)), source_of(load_definition(str(file)))
+    by_file = target_source(str(file))
+    by_value = source_of(load_definition(str(file)))
     assert (by_file.how, by_value.how) == ("target", "pickled")
 
     def code(source):
@@ -76,9 +77,9 @@ def test_a_study_by_value_is_the_study_that_its_file_is(tmp_path):
             assert loaded.code is not None
             return loaded.code
 
-    stored = code(by_file)
-    assert code(by_value).changes_since(stored) == ()
-    assert code(replace(by_value, defined_code=None)).changes_since(stored) != ()
+    file_code = code(by_file)
+    assert code(by_value).changes_since(file_code) == ()
+    assert code(replace(by_value, defined_code=None)).changes_since(file_code) != ()
 
 
 @pytest.mark.parametrize(
@@ -162,7 +163,8 @@ def test_a_module_that_another_directory_would_put_instead_is_refused(tmp_path, 
 
 def test_no_module_of_the_current_directory_hides_a_library(tmp_path):
     """``python -m`` looks there first, and the server, or a trial, would run what lies there."""
-    here, stubs = tmp_path / "here", tmp_path / "stubs"
+    here = tmp_path / "here"
+    stubs = tmp_path / "stubs"
     for directory in (here, stubs):
         directory.mkdir()
     for name in ("pydantic", "keras", "psutil"):

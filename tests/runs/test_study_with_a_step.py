@@ -39,13 +39,13 @@ def test_the_code_of_the_step_is_part_of_the_definition():
 
 def test_a_step_factory_that_returns_something_else_is_told_so(tmp_path):
     file = PITFALLS / "allowed" / "training_step_of_its_own.py"
-    for written, seen in (("None", "None"), ("[1]", "a builtins.list")):
-        text = file.read_text().replace("step=Step", f"step=lambda trial: {written}")
-        wrong = tmp_path / f"wrong_{len(written)}.py"
+    for returned, kind in (("None", "None"), ("[1]", "a builtins.list")):
+        text = file.read_text().replace("step=Step", f"step=lambda trial: {returned}")
+        wrong = tmp_path / f"wrong_{len(returned)}.py"
         wrong.write_text(text)
         with pytest.raises(FactoryError) as raised:
             judge(wrong, tmp_path)
         assert str(raised.value) == (
-            f"the step factory <lambda> returned {seen}; expected a sweeper.TrainingStep (does it "
+            f"the step factory <lambda> returned {kind}; expected a sweeper.TrainingStep (does it "
             "end with `return`?)"
         )

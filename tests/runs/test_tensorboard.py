@@ -50,17 +50,17 @@ def sweep(tmp_path_factory):
     scripts = {(0, 1): killed, (0, 2): resumed, 1: diverged}
     directory = tmp_path_factory.mktemp("tensorboard")
     options = {"trials": 2, "epochs": 6, "tensorboard": True, "audit": "off"}
-    with scripted_sweep(directory, scripts, **options) as made:
-        made.serve()
-        yield made
+    with scripted_sweep(directory, scripts, **options) as study_sweep:
+        study_sweep.serve()
+        yield study_sweep
 
 
 def read(directory):
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    found = EventAccumulator(str(directory))
-    found.Reload()
-    return found
+    events = EventAccumulator(str(directory))
+    events.Reload()
+    return events
 
 
 def directory_of(sweep, number):

@@ -33,8 +33,8 @@ def study(directory, warm_start, *, dies=False, trials=2):
     return text.write(directory / "small.py")
 
 
-def run_inline(directory, warm_start, **given):
-    file = study(directory, warm_start, **given)
+def run_inline(directory, warm_start, **changes):
+    file = study(directory, warm_start, **changes)
     return sweep(file, directory, workers=1, isolation="inline").trials
 
 
@@ -46,15 +46,15 @@ def test_a_warm_started_trial_that_is_killed_and_resumed_ends_alike_and_verifies
     cold = run_inline(tmp_path / "cold", "None")
     assert warm.digest != cold[0].digest
 
-    given = f"lambda trial: None if trial.number else {str(base)!r}"
+    factory = f"lambda trial: None if trial.number else {str(base)!r}"
     runs = tmp_path / "b/runs"
-    killed = sweep(study(tmp_path / "b", given, dies=True), runs)
+    killed = sweep(study(tmp_path / "b", factory, dies=True), runs)
     assert [len(t.attempts) for t in killed.trials] == [2, 2]
     assert [t.digest for t in killed.trials] == [warm.digest, cold[1].digest]
     report = killed.trials[0].warm_start
     assert (report["path"], report["kind"], report["of"]) == (str(base), "Keras weights", 2)
-    said = [text for text in killed.notices if "begins from" in text]
-    assert sum(text.startswith("trial 0:") for text in said) == 1
+    notices = [text for text in killed.notices if "begins from" in text]
+    assert sum(text.startswith("trial 0:") for text in notices) == 1
 
     in_runs = ("--runs-dir", str(runs))
     verified = main(["verify", "small", "--trial", "0", "--interrupt", *in_runs])
@@ -64,9 +64,9 @@ def test_a_warm_started_trial_that_is_killed_and_resumed_ends_alike_and_verifies
     assert json.loads(capsys.readouterr().out)["warm_start"] == report
 
     base_weights(base, seed=2)
-    again = main(["verify", "small", "--trial", "0", *in_runs])
+    code = main(["verify", "small", "--trial", "0", *in_runs])
     out, err = capsys.readouterr()
-    assert again == 4, err
+    assert code == 4, err
     assert "the file of its warm start has changed" in out + err
 
     # A study that names the file is another one once the file is.

@@ -23,8 +23,8 @@ SHORT = 0.8
 
 @pytest.fixture(scope="module")
 def server():
-    with postgresql_database() as made:
-        yield made
+    with postgresql_database() as database:
+        yield database
 
 
 @pytest.fixture(scope="module")
@@ -92,8 +92,8 @@ def test_a_server_away_for_too_long_has_trials_checkpoint_and_stop(
             assert worker.end() == 1
         assert any("was unreachable for" in notice for notice in worker.notices), worker.notices
     assert repository.status(options.study).running == 0
-    with FakeWorker(options) as again:
-        assert again.end() == 0
+    with FakeWorker(options) as second:
+        assert second.end() == 0
     assert faults_of(repository.trials(options.study), undisturbed) == []
 
 
@@ -116,17 +116,18 @@ def test_the_comparison_notices_each_fault(repository, undisturbed):
 @pytest.mark.chaos
 def test_two_minutes_of_every_fault_at_once_costs_no_result(server, repository, tmp_path):
     """Three hosts, one of them killed, stopped or cut off every half second, at random."""
-    given, chance = {"trials": 120, "epochs": 8}, random.Random(3)
+    arguments = {"trials": 120, "epochs": 8}
+    chance = random.Random(3)
     plain = tmp_path / "plain"
-    undisturbed = undisturbed_results(repository, plain, "chaos-undisturbed", **given)
-    disturbed = new_study(repository, tmp_path / "chaos", "chaos", **given)
+    undisturbed = undisturbed_results(repository, plain, "chaos-undisturbed", **arguments)
+    disturbed = new_study(repository, tmp_path / "chaos", "chaos", **arguments)
     disturbed = replace(disturbed, slots=2, pace=0.2, lease_seconds=SHORT)
     hosts = [replace(disturbed, host=f"host-{i}") for i in range(3)]
     workers = [FakeWorker(host) for host in hosts]
-    done = {"killed": 0, "stopped": 0, "ended": 0, "shut": 0}
+    counts = {"killed": 0, "stopped": 0, "ended": 0, "shut": 0}
     try:
         deadline = time.monotonic() + 120
-        while repository.status("chaos").complete < given["trials"]:
+        while repository.status("chaos").complete < arguments["trials"]:
             calm = time.monotonic() > deadline
             time.sleep(0.5)
             index = chance.randrange(3)
@@ -134,7 +135,7 @@ def test_two_minutes_of_every_fault_at_once_costs_no_result(server, repository, 
                 workers[index].__exit__()
                 workers[index] = FakeWorker(hosts[index])
                 continue
-            fault = "none" if calm else chance.choice(list(done))
+            fault = "none" if calm else chance.choice(list(counts))
             if fault == "killed":
                 workers[index].kill()
             elif fault == "stopped":
@@ -146,8 +147,8 @@ def test_two_minutes_of_every_fault_at_once_costs_no_result(server, repository, 
             elif fault == "shut":
                 with server.shut():
                     time.sleep(chance.uniform(0, 2 * SHORT))
-            if fault in done:
-                done[fault] += 1
+            if fault in counts:
+                counts[fault] += 1
     finally:
         for worker in workers:
             with contextlib.suppress(ProcessLookupError):

@@ -23,7 +23,8 @@ from sweeper.train.sources import tfdata as tfdata_module
 from sweeper.train.sources.runner import Reader
 
 X, Y = digits(96)
-SHORTEST, LONGEST = 1e-3, 10.0
+SHORTEST = 1e-3
+LONGEST = 10.0
 """Seconds: a block of one step, and one as long as an epoch after a few."""
 
 
@@ -66,8 +67,8 @@ class Batches(keras.utils.PyDataset):
 def of_epoch(epoch):
     draw = np.random.default_rng(epoch)
     for _ in range(24):
-        chosen = draw.integers(0, len(X), 4)
-        yield X[chosen], Y[chosen]
+        rows = draw.integers(0, len(X), 4)
+        yield X[rows], Y[rows]
 
 
 def grain_data():
@@ -94,10 +95,10 @@ SOURCES = {
 WHOLE = [name for name in SOURCES if name not in ("endless", "endless, cached", "pipeline")]
 
 
-def by_default(*chosen, among=SOURCES):
+def by_default(*names, among=SOURCES):
     """All names, of which the others are for the whole suite."""
     return [
-        name if name in chosen else pytest.param(name, marks=pytest.mark.whole) for name in among
+        name if name in names else pytest.param(name, marks=pytest.mark.whole) for name in among
     ]
 
 
@@ -215,9 +216,9 @@ class EndsItself(keras.Model):
 @pytest.mark.parametrize("eagerly", [True, pytest.param(False, marks=pytest.mark.whole)])
 def test_a_step_that_asks_for_an_end_is_obeyed_at_once(eagerly, tmp_path):
     def model():
-        made = EndsItself()
-        made.compile("sgd", "sparse_categorical_crossentropy", run_eagerly=eagerly)
-        return made
+        built = EndsItself()
+        built.compile("sgd", "sparse_categorical_crossentropy", run_eagerly=eagerly)
+        return built
 
     check(lambda: both("shuffled, cached", 13, None), tmp_path, model=model)
 
@@ -225,13 +226,14 @@ def test_a_step_that_asks_for_an_end_is_obeyed_at_once(eagerly, tmp_path):
 @pytest.mark.whole
 @pytest.mark.parametrize("name", ["unknown length", "function of the epoch"])
 def test_no_batch_begins_beyond_a_limit(name, tmp_path):
-    seen = Recorder([hook for hook in HOOKS if "batch" in hook])
-    trained(lambda: both(name, 5, 3), LONGEST, tmp_path, callbacks=lambda: [seen])
-    assert len(seen.calls) == 2 * 16
+    recorder = Recorder([hook for hook in HOOKS if "batch" in hook])
+    trained(lambda: both(name, 5, 3), LONGEST, tmp_path, callbacks=lambda: [recorder])
+    assert len(recorder.calls) == 2 * 16
 
 
 def test_calls_at_steps_do_not_part_steps_that_nobody_wants():
-    parts, calls = [], []
+    parts = []
+    calls = []
 
     def run(epoch, begin, end):
         parts.append((begin, end))
@@ -266,12 +268,12 @@ def test_an_interleave_sized_by_the_processors_resumes_where_there_are_as_many(
         parts = numbers().interleave(lambda i: slices().shard(4, i))
         return Data(train=parts.batch(4))
 
-    said = []
-    fitted(small, data, epochs=1, checkpoints=tmp_path, notice=said.append)
-    assert "interleave(…) without cycle_length" in said[0]
+    notices = []
+    fitted(small, data, epochs=1, checkpoints=tmp_path, notice=notices.append)
+    assert "interleave(…) without cycle_length" in notices[0]
     monkeypatch.setattr(tfdata_module, "_processors", lambda: 997)
     with pytest.raises(RestoreError, match=r"would read 997 here.*cycle_length"):
-        fitted(small, data, checkpoints=tmp_path, notice=said.append)
+        fitted(small, data, checkpoints=tmp_path, notice=notices.append)
 
 
 # Negative controls: blocks that are not held within an epoch, and seeds that reading leaves behind.
@@ -305,12 +307,12 @@ def test_control_seeds_that_are_not_put_back_are_noticed(tmp_path, monkeypatch):
     """How far TensorFlow has read ahead cannot be had at will; two lengths of reading can."""
 
     def orders(rewound):
-        found = []
+        last_batches = []
         for ahead in (1, 30):
             keras.utils.set_random_seed(1)
-            made = slices().shuffle(40, seed=3).repeat().batch(4).prefetch(ahead)
+            dataset = slices().shuffle(40, seed=3).repeat().batch(4).prefetch(ahead)
             source = tfdata_module.TfDataSource(
-                made, SourceOptions("validation", pytest.fail), limit=20
+                dataset, SourceOptions("validation", pytest.fail), limit=20
             )
             if not rewound:
                 source._seeds.begin = lambda _: None
@@ -318,9 +320,10 @@ def test_control_seeds_that_are_not_put_back_are_noticed(tmp_path, monkeypatch):
             for epoch in range(2):
                 batches = [reader.next(epoch, step) for step in range(20)]
                 reader.end_epoch(epoch)
-            found.append([batch[1].numpy().tolist() for batch in batches])
-        return found
+            last_batches.append([batch[1].numpy().tolist() for batch in batches])
+        return last_batches
 
-    rewound, left = orders(rewound=True), orders(rewound=False)
+    rewound = orders(rewound=True)
+    continued = orders(rewound=False)
     assert rewound[0] == rewound[1]
-    assert left[0] != left[1]
+    assert continued[0] != continued[1]

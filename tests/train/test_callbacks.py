@@ -87,7 +87,8 @@ class Uses(keras.callbacks.Callback):
 
     def __init__(self, thing, use):
         super().__init__()
-        self.thing, self.use = thing, use
+        self.thing = thing
+        self.use = use
 
     def on_train_batch_end(self, batch, logs=None):
         self.use(self.thing)
@@ -199,7 +200,8 @@ class Switches(Holder):
 
     def __init__(self, new=list):
         super().__init__(defaultdict(int))
-        self.new, self.count = new, 0
+        self.new = new
+        self.count = 0
 
     def on_train_batch_end(self, batch, logs=None):
         self.count += 1
@@ -255,9 +257,9 @@ def resumed(tmp_path_factory):
     names = []
 
     def make():
-        made = holders()
-        names[:] = made
-        return list(made.values())
+        callbacks = holders()
+        names[:] = callbacks
+        return list(callbacks.values())
 
     ended = stopped_and_resumed(make, directory, 10)
     return dict(zip(names, ended, strict=True))
@@ -284,7 +286,8 @@ def test_what_the_studys_code_makes_is_no_state_and_its_classes_come_back(resume
 
 def test_backup_and_restore_is_left_out_with_a_notice(tmp_path):
     directory = tmp_path / "backup"
-    model, notices = one_layer(), []
+    model = one_layer()
+    notices = []
     sweeper.fit(
         model,
         digits(),

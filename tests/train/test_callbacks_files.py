@@ -61,18 +61,19 @@ def test_rows_of_attempts_that_were_lost_before_any_checkpoint_are_not_doubled(
 
     csv = tmp_path / "epochs.csv"
     csv.write_text("epoch,mine\n41,1.0\n")
-    before = rows(csv) if append else ["epoch"]
+    first_rows = rows(csv) if append else ["epoch"]
     attempts(1, 1, None)
-    assert rows(csv) == [*before, "0", "1", "2"]
+    assert rows(csv) == [*first_rows, "0", "1", "2"]
     attempts(None)
-    own = rows(csv)[-3:] if append else []
-    assert rows(csv) == [*before, *own, "0", "1", "2"], "a training of its own"
+    last_rows = rows(csv)[-3:] if append else []
+    assert rows(csv) == [*first_rows, *last_rows, "0", "1", "2"], "a training of its own"
     assert [path.name for path in tmp_path.iterdir()] == ["epochs.csv"], "nothing is left beside it"
 
 
 @pytest.mark.parametrize("append", [False, pytest.param(True, marks=pytest.mark.whole)])
 def test_rows_after_the_checkpoint_are_not_doubled(append, tmp_path):
-    csv, whole = tmp_path / "epochs.csv", tmp_path / "whole.csv"
+    csv = tmp_path / "epochs.csv"
+    whole = tmp_path / "whole.csv"
     attempt(csv, tmp_path / "kept", dies_in=2, append=append)
     assert rows(csv) == ["epoch", "0", "1"]
     with csv.open("a") as stream:

@@ -28,7 +28,7 @@ def test_every_callback_of_keras_is_on_the_page():
 
 def test_every_source_of_data_is_on_the_page():
     files = (Path(sweeper.__file__).parent / "train/sources").glob("*.py")
-    found = {
+    names = {
         n for f in files for n in re.findall(r"^class (\w+Source)\b", f.read_text(), re.MULTILINE)
     }
-    assert found == set(SOURCES)
+    assert names == set(SOURCES)

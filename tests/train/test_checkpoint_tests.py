@@ -21,8 +21,8 @@ def trained(tmp_path, model, data, step=None):
     watcher = Watcher(tmp_path, snapshot_at=lambda position: position.step_in_epoch == 0)
     train(plan(model=model, data=data, step=step), watcher)
     metrics = [
-        {name.removeprefix("val_"): v for name, v in each.items() if name.startswith("val_")}
-        for _, each in watcher.epochs
+        {name.removeprefix("val_"): v for name, v in epoch.items() if name.startswith("val_")}
+        for _, epoch in watcher.epochs
     ]
     return [load_checkpoint(path) for path in dict.fromkeys(watcher.kept)], metrics
 
@@ -39,7 +39,8 @@ def measuring(data, model=mlp, step=None):
 class Batches(keras.utils.PyDataset):
     def __init__(self, x, y):
         super().__init__()
-        self.x, self.y = x, y
+        self.x = x
+        self.y = y
 
     def __len__(self):
         return 3
@@ -72,9 +73,9 @@ class Weighing(TrainingStep):
     def per_example_loss(self, targets, predictions, **rest):
         return super().per_example_loss(targets, predictions, **rest) * self.weight
 
-    def update(self, *given, **rest):
+    def update(self, *arguments, **rest):
         self.weight.assign_add(0.5)
-        return super().update(*given, **rest)
+        return super().update(*arguments, **rest)
 
 
 def uncompiled():
@@ -180,12 +181,14 @@ def test_every_checkpoint_on_the_validation_data_gives_its_epochs_val_metrics(
 ):
     loaded, metrics = trained(tmp_path, model, data, step)
     tests = measuring(data(), model, step)
-    assert [tests.run(each) for each in loaded] == metrics
-    assert len({each["loss"] for each in metrics}) == len(metrics) == 3, "control: they differ"
+    assert [tests.run(checkpoint) for checkpoint in loaded] == metrics
+    assert len({values["loss"] for values in metrics}) == len(metrics) == 3, "control: they differ"
     assert model is not vectors or {f"f1_score[{n}]" for n in range(4)} < metrics[0].keys()
     if step is not None:
         control = measuring(data(), model, usual_step)
-        assert [control.run(each) for each in loaded] != metrics, "the step is what measures"
+        assert [control.run(checkpoint) for checkpoint in loaded] != metrics, (
+            "the step is what measures"
+        )
 
 
 def test_what_a_checkpoint_gives_depends_on_no_other_one(tmp_path, monkeypatch):
@@ -217,13 +220,17 @@ def test_what_a_checkpoint_gives_depends_on_no_other_one(tmp_path, monkeypatch):
 
     loaded, _ = trained(tmp_path, model, data)
     forwards = measuring(data(), model)
-    ahead = [forwards.run(each) for each in loaded]
-    assert ahead == [forwards.run(each) for each in loaded], "nor on how often it was measured"
+    ahead = [forwards.run(checkpoint) for checkpoint in loaded]
+    assert ahead == [forwards.run(checkpoint) for checkpoint in loaded], (
+        "nor on how often it was measured"
+    )
     backwards = measuring(data(), model)
-    assert ahead == [backwards.run(each) for each in reversed(loaded)][::-1]
-    assert len({each["loss"] for each in ahead}) == 3
+    assert ahead == [backwards.run(checkpoint) for checkpoint in reversed(loaded)][::-1]
+    assert len({values["loss"] for values in ahead}) == 3
     monkeypatch.setattr(testing.RecordedState, "restore", lambda _self: None)
-    assert ahead != [forwards.run(each) for each in loaded], "control: generators that go on"
+    assert ahead != [forwards.run(checkpoint) for checkpoint in loaded], (
+        "control: generators that go on"
+    )
 
 
 def test_the_step_is_traced_once_for_all_checkpoints(tmp_path):
@@ -243,8 +250,8 @@ def test_the_step_is_traced_once_for_all_checkpoints(tmp_path):
     calls.clear()
     tests = measuring(small_data(), model)
     traced = len(calls)
-    for each in loaded:
-        tests.run(each)
+    for checkpoint in loaded:
+        tests.run(checkpoint)
     assert len(calls) == traced > 0
 
 

@@ -13,7 +13,8 @@ import sweeper
 from sweeper import Data, Every
 from sweeper.errors import DataError, UncapturableError
 
-X, Y = np.arange(20.0).reshape(10, 2), np.arange(10)
+X = np.arange(20.0).reshape(10, 2)
+Y = np.arange(10)
 
 
 @pytest.fixture
@@ -27,8 +28,8 @@ def fit(tmp_path):
         model = keras.Sequential([keras.layers.Dense(1)])
         model.compile(keras.optimizers.SGD(1e-3), "mse")
         checkpoints = tmp_path / (directory or next(directories))
-        given = {"epochs": 1, "checkpoints": checkpoints, "notice": notices.append, **options}
-        return sweeper.fit(model, data, **given).history["loss"], notices
+        arguments = {"epochs": 1, "checkpoints": checkpoints, "notice": notices.append, **options}
+        return sweeper.fit(model, data, **arguments).history["loss"], notices
 
     return fit
 
@@ -77,8 +78,8 @@ def test_validation_runs_where_fit_would_run_it():
 def test_frames_series_and_tensors_train_as_the_arrays_that_they_hold(fit):
     pandas = pytest.importorskip("pandas")
     frame = pandas.DataFrame({"a": X[:, 0], "b": X[:, 1]})
-    given = fit(Data(train=(frame, pandas.Series(Y), tf.constant(Y))))
-    assert given == fit(Data(train=(X.astype("float32"), Y[:, None], Y)))
+    result = fit(Data(train=(frame, pandas.Series(Y), tf.constant(Y))))
+    assert result == fit(Data(train=(X.astype("float32"), Y[:, None], Y)))
 
 
 # Forms that are no data
@@ -148,9 +149,9 @@ ENDLESS = r"never ends; give Data\(%s=…\)"
     ],
 )
 def test_what_is_no_data_is_refused_with_what_to_do(data, message, fit):
-    given = data()
+    value = data()
     with pytest.raises(DataError, match=message):
-        fit(given if isinstance(given, Data) else Data(train=given))
+        fit(value if isinstance(value, Data) else Data(train=value))
 
 
 def batches(count):
@@ -192,9 +193,9 @@ def drawn_by_keras():
 
 
 def without_seed():
-    made = numbers().shuffle(8)
-    made._seed = made._seed2 = tf.constant(0, tf.int64)
-    return Data(train=made.batch(2))
+    dataset = numbers().shuffle(8)
+    dataset._seed = dataset._seed2 = tf.constant(0, tf.int64)
+    return Data(train=dataset.batch(2))
 
 
 def unseeded(x, y):

@@ -70,27 +70,27 @@ class Reshuffled(keras.utils.PyDataset):
         return len(BATCHES)
 
     def __getitem__(self, index):
-        chosen = self.order[index * 8 : index * 8 + 8]
-        return X[chosen] + np.random.normal(scale=0.01, size=(1, 8)).astype("float32"), Y[chosen]
+        rows = self.order[index * 8 : index * 8 + 8]
+        return X[rows] + np.random.normal(scale=0.01, size=(1, 8)).astype("float32"), Y[rows]
 
     def on_epoch_end(self):
         np.random.shuffle(self.order)
 
 
 def dataset(*, shuffled=False, known=True):
-    made = untuned(tf.data.Dataset.from_tensor_slices((X, Y)))
+    batches = untuned(tf.data.Dataset.from_tensor_slices((X, Y)))
     if shuffled:
-        made = made.shuffle(20)
+        batches = batches.shuffle(20)
     if not known:
-        made = made.filter(lambda x, y: y >= 0)
-    return made.batch(8)
+        batches = batches.filter(lambda x, y: y >= 0)
+    return batches.batch(8)
 
 
 def of_epoch(epoch):
     draw = np.random.default_rng(epoch)
     for _ in range(5 + epoch):
-        chosen = draw.integers(0, len(X), 8)
-        yield X[chosen], Y[chosen]
+        rows = draw.integers(0, len(X), 8)
+        yield X[rows], Y[rows]
 
 
 def grain_data():
@@ -175,12 +175,13 @@ def test_one_notice_says_that_an_epoch_goes_on_with_the_next_pass_where_fit_ends
     data, steps_per_epoch, notices, tmp_path
 ):
     told = []
-    given = Data(train=data(), batch_size=8, steps_per_epoch=steps_per_epoch)
-    sweeper.fit(classifying(), given, epochs=3, checkpoints=tmp_path, notice=told.append)
-    about = [each for each in told if "continues with the next pass" in each]
+    training_data = Data(train=data(), batch_size=8, steps_per_epoch=steps_per_epoch)
+    sweeper.fit(classifying(), training_data, epochs=3, checkpoints=tmp_path, notice=told.append)
+    about = [notice for notice in told if "continues with the next pass" in notice]
     assert len(about) == notices
     assert all(
-        f"(steps_per_epoch={steps_per_epoch})" in each and "has 7 batches" in each for each in about
+        f"(steps_per_epoch={steps_per_epoch})" in notice and "has 7 batches" in notice
+        for notice in about
     )
 
 
@@ -229,12 +230,13 @@ class Bcoo:
     def __init__(self, dense):
         self.indices = np.argwhere(dense)
         self.data = dense[dense != 0]
-        self.shape, self.dtype = dense.shape, dense.dtype
+        self.shape = dense.shape
+        self.dtype = dense.dtype
 
 
 def sparse_batches(form):
-    kept = np.where(np.abs(X) > 0.8, X, 0)
-    made = {
+    values = np.where(np.abs(X) > 0.8, X, 0)
+    converters = {
         "tf": tf.sparse.from_dense,
         "scipy": pytest.importorskip("scipy.sparse").csr_matrix,
         "jax": Bcoo,
@@ -242,7 +244,7 @@ def sparse_batches(form):
             part.reshape(-1), [1, 15, *[8] * (len(part) - 2)]
         ),
     }
-    return [(made[form](kept[i : i + 8]), Y[i : i + 8]) for i in range(0, 48, 8)]
+    return [(converters[form](values[i : i + 8]), Y[i : i + 8]) for i in range(0, 48, 8)]
 
 
 def test_the_data_of_a_checkpoint_must_be_of_the_same_kind(tmp_path):

@@ -36,19 +36,20 @@ def test_resumed_after_the_last_checkpoint(callbacks, delivered, tmp_path):
         planned = plan(data=models.data, callbacks=callbacks, objective="val_loss")
         return train(planned, watcher, load_newest([tmp_path], pytest.fail))
 
-    whole, again = trained(Watcher(tmp_path)), trained(Watcher())
-    ends = [(loop.delivered_epoch(("val_loss",)), loop.measure()) for loop in (whole, again)]
+    whole = trained(Watcher(tmp_path))
+    resumed = trained(Watcher())
+    ends = [(loop.delivered_epoch(("val_loss",)), loop.measure()) for loop in (whole, resumed)]
     assert ends[0] == ends[1]
     assert ends[0][0] == delivered
-    own = whole.epochs[-1].metrics["val_loss"]
-    assert (whole.measure()["val_loss"] == own) == (delivered == 2)
+    val_loss = whole.epochs[-1].metrics["val_loss"]
+    assert (whole.measure()["val_loss"] == val_loss) == (delivered == 2)
 
 
 def test_weights_that_the_end_changed_are_measured_on_a_dataset_again():
     def data():
-        given = models.data()
-        validation = tf.data.Dataset.from_tensor_slices(given.validation).batch(8)
-        return Data(train=given.train, validation=validation)
+        arrays = models.data()
+        validation = tf.data.Dataset.from_tensor_slices(arrays.validation).batch(8)
+        return Data(train=arrays.train, validation=validation)
 
     planned = plan(data=data, callbacks=lambda: [Halved()], epochs=2)
     ended = train(planned, Watcher())

@@ -47,7 +47,8 @@ from sweeper.train.state import callbacks as state_callbacks
 from sweeper.train.state import state as state_module
 from sweeper.train.state import variables as state_variables
 
-LAST_STEP, NEXT_LAST_STEP = ("last step", 0), ("last step", 1)
+LAST_STEP = ("last step", 0)
+NEXT_LAST_STEP = ("last step", 1)
 VALIDATION = ("validation", 1)
 END = ("end", 2)
 """Stops besides steps: after the last step of an epoch, inside a validation, and after two epochs."""
@@ -112,18 +113,18 @@ averaged = partial(extended, model=models.nadam_averaged, data=models.data)
 of_step = partial(in_blocks, data=small_data, epochs=2, stops=(3, 10))
 
 
-def of_components(data, how):
+def of_components(data, mode):
     """A case whose every component of the state acts on how it ends."""
-    model, epochs = {"eager": (models.noisy_eager, 2), "graph": (models.noisy, 4)}[how]
-    name = f"components-{data.__name__}-{how}"
+    model, epochs = {"eager": (models.noisy_eager, 2), "graph": (models.noisy, 4)}[mode]
+    name = f"components-{data.__name__}-{mode}"
     options = {"tracked": models.tracked_anew, "epochs": epochs, "stops": (5,)}
     return in_blocks(name, model, calls.watchful, data, **options)
 
 
-def of_batches(form, how):
+def of_batches(form, mode):
     """A case with sparse or ragged batches."""
-    model = partial(sources.model_on, form, eager=how == "eager")
-    return in_blocks(f"{form}-{how}", model, data=partial(sources.data_in, form), stops=(7,))
+    model = partial(sources.model_on, form, eager=mode == "eager")
+    return in_blocks(f"{form}-{mode}", model, data=partial(sources.data_in, form), stops=(7,))
 
 
 def parts_of_one_shuffle(validation_freq):
@@ -267,10 +268,10 @@ ON_REQUEST = [
     *(of_components(data, "graph") for data in models.STATEFUL),
     parts_of_one_shuffle(2),
     *(
-        of_batches(form, how)
+        of_batches(form, mode)
         for form in sources.FORMS
-        for how in ("eager", "graph")
-        if (form, how) != ("scipy", "eager")
+        for mode in ("eager", "graph")
+        if (form, mode) != ("scipy", "eager")
     ),
 ]
 """They have no state of a kind that the others have not, or that tests of its own capture and restore."""
@@ -336,24 +337,25 @@ def content(path):
 
 def differing(a, b):
     """Where two outcomes differ: the paths, and both values where they are short."""
-    found = []
+    differences = []
     for name in sorted({*a, *b}, key=str):
-        one, other = a.get(name), b.get(name)
+        one = a.get(name)
+        other = b.get(name)
         if isinstance(one, Mapping) and isinstance(other, Mapping):
-            found += [f"{name}/{inside}" for inside in differing(one, other)]
+            differences += [f"{name}/{inside}" for inside in differing(one, other)]
         elif isinstance(one, list) and isinstance(other, list) and len(one) == len(other):
-            pairs = [dict(enumerate(map(str, each))) for each in (one, other)]
+            pairs = [dict(enumerate(map(str, outcome))) for outcome in (one, other)]
             if one != other:
-                found += [f"{name}/{inside}" for inside in differing(*pairs)]
+                differences += [f"{name}/{inside}" for inside in differing(*pairs)]
         elif one != other:
-            found.append(f"{name}: {one!r:.300} != {other!r:.300}")
-    return found
+            differences.append(f"{name}: {one!r:.300} != {other!r:.300}")
+    return differences
 
 
 def end_apart(a, b):
     """Whether weights or histories differ; what a component puts into the last snapshot is not asked."""
-    kept = ("weights", "history")
-    return differing({name: a[name] for name in kept}, {name: b[name] for name in kept}) != []
+    names = ("weights", "history")
+    return differing({name: a[name] for name in names}, {name: b[name] for name in names}) != []
 
 
 def stop_at(case, stop, directory, *, trained=True):
@@ -431,10 +433,10 @@ def not_restored(patch, name):
     default = state_module.default_components
 
     def components(*arguments, **options):
-        made = default(*arguments, **options)
-        [left_out] = [component for component in made if component.name == name]
+        all_components = default(*arguments, **options)
+        [left_out] = [component for component in all_components if component.name == name]
         left_out.restore = lambda *_: None
-        return made
+        return all_components
 
     patch.setattr(loop_module, "default_components", components)
 
@@ -445,9 +447,9 @@ def seeds_of_layers(patch):
 
     def without(self, saved, tensors):
         variables = [v for v in self._variables() if self.name == "model" and "seed" in v.path]
-        begun = [v.numpy() for v in variables]
+        values = [v.numpy() for v in variables]
         restore(self, saved, tensors)
-        for variable, value in zip(variables, begun, strict=True):
+        for variable, value in zip(variables, values, strict=True):
             assert not np.array_equal(variable.numpy(), value)
             variable.assign(value)
 
@@ -496,8 +498,8 @@ LEFT_OUT = [
     ("unseeded-generators", "fresh_entropy"),
     ("global-generator-replaced", "global_seed_generator"),
     *(
-        (f"components-{HOLDERS.get(left_out, 'in_few_batches')}-{how}", left_out)
-        for how in ("eager", "graph")
+        (f"components-{HOLDERS.get(left_out, 'in_few_batches')}-{mode}", left_out)
+        for mode in ("eager", "graph")
         for left_out in (*LEFT_OUT_EACH, seeds_of_layers)
     ),
     ("PyDataset", "user_state"),
@@ -509,7 +511,7 @@ LEFT_OUT = [
 
 
 @pytest.mark.parametrize(
-    ("name", "left_out"), [marked(name, name, what) for name, what in LEFT_OUT]
+    ("name", "left_out"), [marked(name, name, left_out) for name, left_out in LEFT_OUT]
 )
 def test_the_suite_notices_what_is_left_out(name, left_out, whole, tmp_path, monkeypatch):
     """Negative control: the same comparison fails without one component."""
@@ -526,7 +528,7 @@ def test_the_suite_notices_what_is_left_out(name, left_out, whole, tmp_path, mon
 def what_the_step_leads_to(patch):
     """Begin the walk not at the step, which then loses its optimizers and weights."""
     patch.setattr(state_module, "Reach", lambda model, step: state_variables.Reach(model))
-    patch.setattr(state_module.UserState, "_capture", lambda *given: {"changed": {}})
+    patch.setattr(state_module.UserState, "_capture", lambda *arguments: {"changed": {}})
 
 
 def weights_that_averages_overwrite(patch):
@@ -571,12 +573,12 @@ def test_the_suite_notices_what_no_checkpoint_has(name, lost, whole, tmp_path, m
 @pytest.mark.whole
 def test_averages_left_in_the_model_end_it_after_a_resume_from_its_last_checkpoint(tmp_path):
     case = replace(CASE["extended-left"], epochs=2)
-    ended, again = (go_on(case, tmp_path, seed=seed) for seed in (1, 2))
-    assert differing(ended, again) == []
+    ended, repeated = (go_on(case, tmp_path, seed=seed) for seed in (1, 2))
+    assert differing(ended, repeated) == []
 
 
 def test_the_suite_has_every_optimizer_of_keras():
-    known = {
+    names = {
         name
         for name, cls in vars(keras.optimizers).items()
         if isinstance(cls, type) and issubclass(cls, optimizers.Optimizer)
@@ -585,5 +587,5 @@ def test_the_suite_has_every_optimizer_of_keras():
     named = {
         name for file in files for name in re.findall(r"optimizers\.(\w+)\(", file.read_text())
     }
-    assert known <= named
+    assert names <= named
     assert len(CASE) == len(CASES)

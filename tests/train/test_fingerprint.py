@@ -13,9 +13,9 @@ def here():
 
 
 def test_the_same_process_has_no_differences(here):
-    stored = json.loads(json.dumps(here))
-    again = take_fingerprint(jit_compile=False)
-    assert differences(stored, again) == []
+    recorded = json.loads(json.dumps(here))
+    repeated = take_fingerprint(jit_compile=False)
+    assert differences(recorded, repeated) == []
 
 
 @pytest.mark.parametrize(
@@ -32,8 +32,8 @@ def test_the_same_process_has_no_differences(here):
     ],
 )
 def test_each_difference_is_named(here, change, message):
-    stored = dict(here)
+    recorded = dict(here)
     for name, value in change.items():
-        stored[name] = {**stored[name], **value} if isinstance(value, dict) else value
-    (difference,) = differences(stored, here)
+        recorded[name] = {**recorded[name], **value} if isinstance(value, dict) else value
+    (difference,) = differences(recorded, here)
     assert difference.startswith(message)

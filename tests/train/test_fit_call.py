@@ -41,7 +41,8 @@ def made(kind=keras.Sequential, **options):
 
 def two_inputs():
     keras.utils.set_random_seed(3)
-    a, b = keras.Input((8,), name="a"), keras.Input((8,), name="b")
+    a = keras.Input((8,), name="a")
+    b = keras.Input((8,), name="b")
     model = keras.Model([a, b], keras.layers.Dense(1)(keras.layers.Add()([a, b])))
     model.compile("sgd", "mse")
     return model
@@ -49,7 +50,8 @@ def two_inputs():
 
 def own_target():
     keras.utils.set_random_seed(3)
-    a, b = keras.Input((8,)), keras.Input((8,))
+    a = keras.Input((8,))
+    b = keras.Input((8,))
     model = Distance([a, b], keras.layers.Dense(1)(keras.layers.Add()([a, b])))
     model.compile("sgd")
     return model
@@ -67,15 +69,19 @@ class Subclassed(keras.Model):
 
 
 def parameters(function):
-    found = inspect.signature(function).parameters.values()
-    return [(each.name, each.default) for each in found if each.kind is each.POSITIONAL_OR_KEYWORD]
+    all_parameters = inspect.signature(function).parameters.values()
+    return [
+        (parameter.name, parameter.default)
+        for parameter in all_parameters
+        if parameter.kind is parameter.POSITIONAL_OR_KEYWORD
+    ]
 
 
 def test_the_signature_is_that_of_the_installed_keras():
     _, *keras_own = parameters(keras.Model.fit)
-    _, *own = parameters(sweeper.fit)
-    assert own == keras_own
-    assert [(each.name, each.default) for each in fields(FitArguments)] == keras_own
+    _, *positional = parameters(sweeper.fit)
+    assert positional == keras_own
+    assert [(field.name, field.default) for field in fields(FitArguments)] == keras_own
 
 
 CALLS = {
@@ -115,25 +121,26 @@ def test_replacing_fit_and_giving_a_directory_is_the_whole_edit(name, tmp_path):
     options = {"epochs": 3, **BRIEF, **options}
     if len(arguments) == 3:
         del options["batch_size"]
-    theirs, ours = build(), build()
-    expected = theirs.fit(*arguments, **options)
-    history = sweeper.fit(ours, *arguments, **options, checkpoints=tmp_path)
+    keras_model = build()
+    model = build()
+    expected = keras_model.fit(*arguments, **options)
+    history = sweeper.fit(model, *arguments, **options, checkpoints=tmp_path)
     assert (history.history, history.epoch) == (expected.history, expected.epoch)
-    assert equal([v.numpy() for v in ours.variables], [v.numpy() for v in theirs.variables])
+    assert equal([v.numpy() for v in model.variables], [v.numpy() for v in keras_model.variables])
 
 
 @pytest.mark.parametrize("verbose", ["auto", 2])
 def test_the_output_is_that_of_keras(verbose, tmp_path, capsys):
     def lines():
         text = re.sub(r"\x1b\[\d*m|[\b]+", "", capsys.readouterr().out)
-        found = []
+        shown_lines = []
         for line in re.split(r"[\r\n]+", text):
             # A bar shows steps as often as time allows, and each epoch's end.
-            if found and line.startswith("3/3") and found[-1].startswith("3/3"):
-                found.pop()
+            if shown_lines and line.startswith("3/3") and shown_lines[-1].startswith("3/3"):
+                shown_lines.pop()
             if re.match("Epoch|3/3", line):
-                found.append(re.sub(r"\d+(us|ms|s)\b(/step)?", "", line).strip())
-        return found
+                shown_lines.append(re.sub(r"\d+(us|ms|s)\b(/step)?", "", line).strip())
+        return shown_lines
 
     options = {**BRIEF, "verbose": verbose, "epochs": 2, "validation_split": 0.1}
     made().fit(X, Y, **options)
@@ -160,7 +167,7 @@ def test_a_tuple_is_inputs_and_targets_unless_the_model_has_as_many_inputs(tmp_p
 
 
 @pytest.mark.parametrize(
-    ("given", "error", "message"),
+    ("arguments", "error", "message"),
     [
         ({}, DataError, "x is not given"),
         ({"x": X, "data": (X, Y)}, UsageError, "both given"),
@@ -173,9 +180,9 @@ def test_a_tuple_is_inputs_and_targets_unless_the_model_has_as_many_inputs(tmp_p
         ({"x": X, "y": Y, "shuffle": "batch"}, DataError, "shuffle='batch'"),
     ],
 )
-def test_arguments_that_contradict_are_refused_by_name(given, error, message, tmp_path):
+def test_arguments_that_contradict_are_refused_by_name(arguments, error, message, tmp_path):
     with pytest.raises(error, match=message):
-        sweeper.fit(made(), **given, checkpoints=tmp_path / "c")
+        sweeper.fit(made(), **arguments, checkpoints=tmp_path / "c")
     assert not (tmp_path / "c").exists()
 
 
@@ -233,12 +240,13 @@ KINDS["of the object"] = own_of_object
 @pytest.fixture
 def patched(monkeypatch):
     """A library that replaces ``keras.Model.fit`` by a function around the one that it found; its notes."""
-    found, notes = keras.Model.fit, []
+    original = keras.Model.fit
+    notes = []
 
     def safe_patch(model, *arguments, **options):
         notes.append("begin")
         options["callbacks"] = [*options.get("callbacks", ()), Counting()]
-        history = found(model, *arguments, **options)
+        history = original(model, *arguments, **options)
         notes.append(history.epoch)
         return history
 
@@ -259,11 +267,11 @@ def trained(build, directory, stop=None, **options):
 def test_an_override_of_fit_is_called_and_resumes(kind, tmp_path, request):
     notes = request.getfixturevalue("patched") if kind == "patched" else None
     build = KINDS.get(kind, made)
-    theirs = build()
-    expected = theirs.fit(X, Y, epochs=3, verbose=0, shuffle=False)
+    model = build()
+    expected = model.fit(X, Y, epochs=3, verbose=0, shuffle=False)
     whole = trained(build, tmp_path / "whole", shuffle=False)
     assert whole[1] == expected.history
-    assert equal(whole[0], [v.numpy() for v in theirs.variables])
+    assert equal(whole[0], [v.numpy() for v in model.variables])
     for stop in (1, 3):
         with pytest.raises(sweeper.Interrupted):
             trained(build, tmp_path / "parts", stop, shuffle=False)
@@ -302,7 +310,7 @@ def test_a_trial_calls_the_override(tmp_path):
         )
         link = Answering()
         run_trial(study, assignment, link)
-        records = [each.epochs for each in link.messages if isinstance(each, EpochsEnded)]
+        records = [message.epochs for message in link.messages if isinstance(message, EpochsEnded)]
         return [record.metrics["loss"] for (record,) in records]
 
     expected = made(Scaled).fit(X, Y, epochs=2, verbose=0).history["loss"]
@@ -311,7 +319,8 @@ def test_a_trial_calls_the_override(tmp_path):
 
 
 def test_other_models_in_an_override_are_fitted_by_keras(tmp_path):
-    teacher, fits = made(), []
+    teacher = made()
+    fits = []
 
     class Distilled(keras.Sequential):
         def fit(self, x, y, **options):
@@ -392,8 +401,13 @@ def test_a_replaced_base_that_hides_keras_is_refused(monkeypatch, tmp_path):
 def one_epoch_each(directory, count, between=lambda _model: None, **options):
     model = made()
     for epoch in range(count):
-        given = {"epochs": epoch + 1, "initial_epoch": epoch, "notice": lambda _: None, **options}
-        sweeper.fit(model, X, Y, **BRIEF, **given, checkpoints=directory)
+        arguments = {
+            "epochs": epoch + 1,
+            "initial_epoch": epoch,
+            "notice": lambda _: None,
+            **options,
+        }
+        sweeper.fit(model, X, Y, **BRIEF, **arguments, checkpoints=directory)
         between(model)
     return [v.numpy() for v in (*model.variables, *model.optimizer.variables)]
 
@@ -411,11 +425,11 @@ def test_what_a_script_changes_between_its_calls_stays_changed_also_after_a_kill
         rate.assign(rate * 0.5)
         model.layers[0].bias.assign([1.0])
 
-    theirs = made()
+    keras_model = made()
     for epoch in range(4):
-        theirs.fit(X, Y, **BRIEF, epochs=epoch + 1, initial_epoch=epoch)
-        halves(theirs)
-    expected = [v.numpy() for v in (*theirs.variables, *theirs.optimizer.variables)]
+        keras_model.fit(X, Y, **BRIEF, epochs=epoch + 1, initial_epoch=epoch)
+        halves(keras_model)
+    expected = [v.numpy() for v in (*keras_model.variables, *keras_model.optimizer.variables)]
     assert equal(one_epoch_each(tmp_path / "whole", 4, halves), expected)
     for count in (1, 3):
         one_epoch_each(tmp_path / "parts", count, halves)
@@ -429,13 +443,14 @@ def test_a_loop_that_always_asks_for_one_epoch_is_an_error_that_names_the_cure(t
 
 
 def test_a_finished_training_says_so_once_and_does_not_undo_changes(tmp_path):
-    said, model = [], made()
-    options = {**BRIEF, "epochs": 2, "checkpoints": tmp_path, "notice": said.append}
+    notices = []
+    model = made()
+    options = {**BRIEF, "epochs": 2, "checkpoints": tmp_path, "notice": notices.append}
     first = sweeper.fit(model, X, Y, **options)
     history = dict(first.history)
-    again = sweeper.fit(model, X, Y, **options)
-    assert again.history == history
-    assert [re.sub(r" in \S+", "", line) for line in said] == [
+    repeated = sweeper.fit(model, X, Y, **options)
+    assert repeated.history == history
+    assert [re.sub(r" in \S+", "", line) for line in notices] == [
         "the training has finished, with 2 epochs: nothing is trained, and its newest checkpoint is restored"
     ]
     model.layers[0].bias.assign([5.0])
@@ -498,18 +513,21 @@ def test_a_stateful_network_trains_as_in_fit(samples, batch, tmp_path):
 
     series = np.random.default_rng(0).random((samples, 3, 1))
     options = {"batch_size": batch, "shuffle": False, "epochs": 2, "verbose": 0}
-    expected, model = network(), network()
+    expected = network()
+    model = network()
     expected.fit(series, series[:, 0], **options)
     sweeper.fit(model, series, series[:, 0], **options, checkpoints=tmp_path)
-    ours, theirs = ([v.numpy() for v in each.variables] for each in (model, expected))
-    for own, keras_own in zip(ours, theirs, strict=True):
-        np.testing.assert_allclose(own, keras_own, rtol=1e-5)
+    weights, expected_weights = (
+        [v.numpy() for v in built.variables] for built in (model, expected)
+    )
+    for weight, keras_own in zip(weights, expected_weights, strict=True):
+        np.testing.assert_allclose(weight, keras_own, rtol=1e-5)
 
 
 def test_a_library_that_is_not_installed_twice_trains_once():
     """The plain model has no wrapper around its training, and Keras's own fit is itself again."""
     from sweeper.train.fit_call import _keras_fit
 
-    found = _keras_fit()
-    assert found.cell.cell_contents is found.plain
-    assert one_layer().fit.__func__ is found.wrapper
+    function = _keras_fit()
+    assert function.cell.cell_contents is function.plain
+    assert one_layer().fit.__func__ is function.wrapper

@@ -62,21 +62,21 @@ print(json.dumps({"weights": digest, "history": history.history}))
 '''
 
 
-def command(directory, kill_at, how, seed):
+def command(directory, kill_at, ending, seed):
     script = directory.parent / "training.py"
     script.write_text(SCRIPT)
     tests_directory = str(Path(__file__).parents[1] / "harness")
-    return [str(script), str(directory), tests_directory, str(kill_at), how, str(seed)]
+    return [str(script), str(directory), tests_directory, str(kill_at), ending, str(seed)]
 
 
-def ended(program, directory, kill_at, how, seed):
-    done = subprocess.run(
-        [sys.executable, *program, *command(directory, kill_at, how, seed)],
+def ended(program, directory, kill_at, ending, seed):
+    process = subprocess.run(
+        [sys.executable, *program, *command(directory, kill_at, ending, seed)],
         capture_output=True,
         text=True,
         check=False,
     )
-    return done.returncode or done.stdout.splitlines()[-1]
+    return process.returncode or process.stdout.splitlines()[-1]
 
 
 @pytest.fixture(scope="module")
@@ -146,14 +146,14 @@ def copied(finished, directory):
 def test_a_finished_training_is_given_back_and_not_run_again(finished, tmp_path):
     model = one_layer()
     checkpoints = copied(finished, tmp_path)
-    said = []
-    again = sweeper.fit(
-        model, digits(), epochs=1, checkpoints=checkpoints, seed=1, notice=said.append
+    notices = []
+    repeated = sweeper.fit(
+        model, digits(), epochs=1, checkpoints=checkpoints, seed=1, notice=notices.append
     )
-    assert [line.partition(" has ")[2] for line in said] == [
+    assert [line.partition(" has ")[2] for line in notices] == [
         "finished, with 1 epoch: nothing is trained, and its newest checkpoint is restored"
     ]
-    assert again.history == finished[1].history
+    assert repeated.history == finished[1].history
     assert int(model.optimizer.iterations) == 4
 
 
@@ -171,7 +171,7 @@ def test_the_checkpoints_of_another_training_are_refused_and_left_as_they_are(fi
     """The attack: the same directory and model, and one thing that makes it another training."""
     x, y = digits()
     checkpoints = copied(finished, tmp_path)
-    before = {path: path.read_bytes() for path in checkpoints.rglob("*") if path.is_file()}
+    contents = {path: path.read_bytes() for path in checkpoints.rglob("*") if path.is_file()}
     other = x.copy()
     other[-1, -1] += 1
     for data, seed, message in (
@@ -181,7 +181,7 @@ def test_the_checkpoints_of_another_training_are_refused_and_left_as_they_are(fi
     ):
         with pytest.raises(ForeignCheckpointError, match=message):
             sweeper.fit(one_layer(), data, epochs=2, checkpoints=checkpoints, seed=seed)
-        assert {p: p.read_bytes() for p in checkpoints.rglob("*") if p.is_file()} == before
+        assert {p: p.read_bytes() for p in checkpoints.rglob("*") if p.is_file()} == contents
 
 
 def test_the_directory_of_a_study_is_refused_for_a_training(finished, tmp_path):
@@ -225,11 +225,11 @@ def test_a_training_begins_from_a_file_and_goes_on_from_its_own_checkpoint(tmp_p
         return [variable.numpy().tobytes() for variable in model.variables]
 
     one_layer().save_weights(file)
-    said = []
-    begun = trained("begun", warm_start=file, notice=said.append)
-    assert begun == trained("loaded", load=True)
-    assert begun != trained("drawn"), "negative control"
-    [message] = said
+    notices = []
+    weights = trained("begun", warm_start=file, notice=notices.append)
+    assert weights == trained("loaded", load=True)
+    assert weights != trained("drawn"), "negative control"
+    [message] = notices
     assert message.startswith(f"begins from {file} (Keras weights")
     file.unlink()
     assert trained("begun", epochs=2, warm_start=file) == trained("loaded", epochs=2)

@@ -48,7 +48,7 @@ def test_001_every_n_steps_a_checkpoint_below_the_best_so_far_and_above_the_trai
 ):
     keep = Keep(last=1, improving="val_loss", when=overfits, at_most=150)
 
-    def run(directory, function=lambda *_given: None):
+    def run(directory, function=lambda *_arguments: None):
         def callbacks():
             return [AtStep(20, function)]
 
@@ -59,15 +59,16 @@ def test_001_every_n_steps_a_checkpoint_below_the_best_so_far_and_above_the_trai
         return [load_checkpoint(path).step for path in list_checkpoints(directory)]
 
     history = run(tmp_path / "whole")
-    chosen, best = [], 99999.0
+    expected = []
+    best = 99999.0
     for epoch, (cost, validation) in enumerate(
         zip(history["loss"], history["val_loss"], strict=True), 1
     ):
         if validation < best and validation > cost:
-            chosen.append(3 * epoch)
+            expected.append(3 * epoch)
             best = validation
-    assert 1 < len(chosen) < 16
-    assert steps(tmp_path / "whole") == sorted({*chosen, 48})
+    assert 1 < len(expected) < 16
+    assert steps(tmp_path / "whole") == sorted({*expected, 48})
     with pytest.raises(ConnectionError):
         run(tmp_path / "cut", cut_power)
     assert run(tmp_path / "cut") == history
@@ -117,9 +118,9 @@ def test_what_the_table_names_is_there():
     rows = [line for line in page.splitlines() if line.startswith("| 00")]
     assert [row[2:5] for row in rows] == ["000", "001", "002", "003", "004"]
     assert all("`test_" in row for row in rows)
-    written = "\n".join(file.read_text() for file in tests.rglob("test_*.py"))
+    sources = "\n".join(file.read_text() for file in tests.rglob("test_*.py"))
     for named in re.findall(r"`(test_\w+)`", page):
-        assert f"def {named}(" in written, named
+        assert f"def {named}(" in sources, named
     paths = re.findall(r"`((?:\w+/)+(?:\w+\.py)?)`", page)
     places = (root, root / "sweeper")
     missing = [path for path in paths if not any((place / path).exists() for place in places)]

@@ -67,7 +67,8 @@ def test_factories_and_trials_have_streams_of_their_own():
 
 def test_copies_and_what_is_none_of_the_trials_move_no_stream():
     with FreshEntropy(SEEDS.sequence("model"), "model") as stream:
-        numpys, pythons = np.random.default_rng(1), random.Random(1)
+        numpys = np.random.default_rng(1)
+        pythons = random.Random(1)
         copy.deepcopy((numpys, pythons))
         with system_entropy():
             np.random.default_rng()

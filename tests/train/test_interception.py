@@ -10,43 +10,43 @@ from sweeper.train.randomness.interception import Interception, Replaceable
 
 def table():
     values = [
-        each
-        for found in vars(interception).values()
-        for each in (found.values() if isinstance(found, dict) else np.atleast_1d(found))
+        entry
+        for value in vars(interception).values()
+        for entry in (value.values() if isinstance(value, dict) else np.atleast_1d(value))
     ]
-    found = [each for each in values if isinstance(each, Replaceable)]
-    return {f"{each.owner.__name__}.{each.name}": each for each in found}
+    replaceables = [entry for entry in values if isinstance(entry, Replaceable)]
+    return {f"{entry.owner.__name__}.{entry.name}": entry for entry in replaceables}
 
 
 def current():
-    return {name: each.current for name, each in table().items()}
+    return {name: entry.current for name, entry in table().items()}
 
 
 def test_everything_in_the_table_is_replaced_and_put_back():
-    before = current()
+    originals = current()
     hidden = HiddenState(np.random.SeedSequence(1))
     with hidden:
         outer = current()
-        assert [name for name in before if outer[name] is before[name]] == []
+        assert [name for name in originals if outer[name] is originals[name]] == []
         with hidden:
             pass
         assert current() == outer
-    assert current() == before
+    assert current() == originals
 
 
 def test_it_is_put_back_after_an_error():
-    before = current()
+    originals = current()
     with pytest.raises(KeyError), HiddenState(np.random.SeedSequence(1)):
         raise KeyError
-    assert current() == before
+    assert current() == originals
 
 
 def test_the_last_of_two_replacements_of_one_function_counts_and_both_end():
-    each = table()["os.urandom"]
-    before = each.current
-    with Interception(lambda: [(each, len), (each, max)]):
-        assert each.current is max
-    assert each.current is before
+    entry = table()["os.urandom"]
+    original = entry.current
+    with Interception(lambda: [(entry, len), (entry, max)]):
+        assert entry.current is max
+    assert entry.current is original
 
 
 def test_a_function_that_a_version_does_not_have_is_named():

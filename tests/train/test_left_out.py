@@ -71,12 +71,12 @@ def test_what_has_changed_is_named_wherever_the_callback_leads_and_nothing_else(
     callback.array[1] = 4
     monkeypatch.setattr(sys.modules[__name__], "SEEN", 7)
     with (tmp_path / "log.txt").open("w") as callback.file:
-        found = fingerprints(state)
-    assert found["callback Keeps: attribute 'left'"] == "2.0"
-    assert found["callback Keeps.inner: attribute 'count'"] == "3"
-    assert found["callback Keeps.array"].startswith("digest ")
-    assert found[f"module {__name__}: variable 'SEEN'"] == "7"
-    assert len(found) - ("callback Keeps: attribute 'file'" in found) == 4
+        changes = fingerprints(state)
+    assert changes["callback Keeps: attribute 'left'"] == "2.0"
+    assert changes["callback Keeps.inner: attribute 'count'"] == "3"
+    assert changes["callback Keeps.array"].startswith("digest ")
+    assert changes[f"module {__name__}: variable 'SEEN'"] == "7"
+    assert len(changes) - ("callback Keeps: attribute 'file'" in changes) == 4
 
 
 def test_each_key_of_a_dictionary_has_its_own_and_what_is_gone_has_one():
@@ -87,11 +87,11 @@ def test_each_key_of_a_dictionary_has_its_own_and_what_is_gone_has_one():
     name = "callback Keeps.table"
     assert fingerprints(state) == {f"{name}['epochs']": "2"}
     callback.table["more"] = 1
-    found = fingerprints(state)
-    assert set(found) == {f"{name}['epochs']", f"{name}['more']", f"{name}.keys()"}
+    changes = fingerprints(state)
+    assert set(changes) == {f"{name}['epochs']", f"{name}['more']", f"{name}.keys()"}
     del callback.table["took"], callback.left
-    found = fingerprints(state)
-    assert found[f"{name}['took']"] == found["callback Keeps: attribute 'left'"] == "missing"
+    changes = fingerprints(state)
+    assert changes[f"{name}['took']"] == changes["callback Keeps: attribute 'left'"] == "missing"
 
 
 class Pair(tuple[int, int]):
@@ -103,18 +103,18 @@ class Pair(tuple[int, int]):
 def test_a_fingerprint_follows_the_value_and_not_the_kind_of_sequence_or_number():
     callback = Keeps()
     state = begun(callback)
-    found = []
+    changes = []
     values = ([1, 2], (1, 2), [1, 3], {"a": np.arange(300)}, {"a": np.arange(1, 301)})
     for value in (*values, Pair((1, 2)), Pair((1, 3))):
         callback.left = value
-        found.append(fingerprints(state))
-    assert found[0] == found[1]
-    assert found[0].pop("callback Keeps: attribute 'left'") == "list"
-    assert found[0] == {"callback Keeps.left[0]": "1", "callback Keeps.left[1]": "2"}
-    assert found[2]["callback Keeps.left[1]"] == "3"
-    assert found[3].keys() == found[4].keys()
-    assert found[3] != found[4]
-    assert found[5] != found[6], "what a class holds beside its attributes counts"
+        changes.append(fingerprints(state))
+    assert changes[0] == changes[1]
+    assert changes[0].pop("callback Keeps: attribute 'left'") == "list"
+    assert changes[0] == {"callback Keeps.left[0]": "1", "callback Keeps.left[1]": "2"}
+    assert changes[2]["callback Keeps.left[1]"] == "3"
+    assert changes[3].keys() == changes[4].keys()
+    assert changes[3] != changes[4]
+    assert changes[5] != changes[6], "what a class holds beside its attributes counts"
 
 
 def _in_place(callback):
@@ -144,15 +144,15 @@ def _anew(callback):
 
 
 def test_objects_made_anew_by_set_state_have_the_fingerprints_of_those_changed_in_place():
-    found = []
+    changes = []
     for change in (_in_place, _anew):
         callback = Keeps()
         state = begun(callback)
         change(callback)
-        found.append(fingerprints(state))
-    assert found[0] == found[1]
+        changes.append(fingerprints(state))
+    assert changes[0] == changes[1]
     name = "callback Keeps"
-    assert found[0].keys() == {
+    assert changes[0].keys() == {
         f"{name}.same[2]",
         f"{name}.long",
         f"{name}.table['epochs']",
@@ -170,24 +170,28 @@ def test_a_value_that_set_state_puts_back_otherwise_has_another_fingerprint(chan
     callback = Keeps()
     state = begun(callback)
     change(callback)
-    before = fingerprints(state)
-    callback.same[2], callback.long[5], callback.table["epochs"] = 4, 0, 3
-    callback.numbered[0], callback.inner.count, callback.array[2] = "none", 5, 1.0
+    first_changes = fingerprints(state)
+    callback.same[2] = 4
+    callback.long[5] = 0
+    callback.table["epochs"] = 3
+    callback.numbered[0] = "none"
+    callback.inner.count = 5
+    callback.array[2] = 1.0
     callback.members.discard("a")
     callback.nested["deep"][0]["x"] = 9
     after = fingerprints(state)
-    assert after.keys() == before.keys()
-    assert [name for name in before if before[name] == after[name]] == []
+    assert after.keys() == first_changes.keys()
+    assert [name for name in first_changes if first_changes[name] == after[name]] == []
 
 
 def test_a_path_into_the_trials_directory_is_the_same_in_another_directory():
-    found = []
+    changes = []
     for directory in ("/runs/trial/files", "/tmp/replay/files"):
         callback = Keeps()
         state = begun(callback, directory=directory)
         callback.path = f"{directory}/epoch-3.txt"
-        found.append(fingerprints(state))
-    assert found[0] == found[1] != {}
+        changes.append(fingerprints(state))
+    assert changes[0] == changes[1] != {}
 
 
 def test_a_callback_that_only_writes_has_none():

@@ -56,12 +56,15 @@ def options_of(data):
 
 def compared(build, data, options, callbacks=tuple, hooks=HOOKS):
     """The model that ``fit`` has trained, and our loop, from the same seeds; both were called alike."""
-    theirs, ours = Recorder(hooks), Recorder(hooks)
+    keras_recorder = Recorder(hooks)
+    recorder = Recorder(hooks)
     model = plan(model=build, data=lambda: data).model
-    model.fit(**options, epochs=3, shuffle=False, callbacks=[*callbacks(), theirs], verbose=0)
-    planned = plan(model=build, data=lambda: data, callbacks=lambda: [*callbacks(), ours])
+    model.fit(
+        **options, epochs=3, shuffle=False, callbacks=[*callbacks(), keras_recorder], verbose=0
+    )
+    planned = plan(model=build, data=lambda: data, callbacks=lambda: [*callbacks(), recorder])
     loop = train(planned, Watcher())
-    assert ours.calls == theirs.calls
+    assert recorder.calls == keras_recorder.calls
     return model, loop
 
 
@@ -163,8 +166,8 @@ def check(model, loop, epochs=3):
 
 @pytest.mark.parametrize("name", marked(ARRAYS))
 def test_every_call_and_every_value_is_fits_own(name):
-    build, made, *more = ARRAYS[name]
-    data = made()
+    build, make_data, *more = ARRAYS[name]
+    data = make_data()
     check(*compared(build, data, options_of(data), *more), 2 if steering in more else 3)
 
 
@@ -204,15 +207,15 @@ def test_sparse_and_ragged_batches_and_ragged_tensors_train_as_in_fit(form, eage
         model = functools.partial(kinds.model_on, form, eager=eager)
         return plan(model=model, data=lambda: kinds.data_in(form, shuffle=False))
 
-    ours = train(planned(), Watcher()).history.history
+    losses = train(planned(), Watcher()).history.history
     if form == "ragged-arrays":
-        given = options_of(planned().data)
+        arguments = options_of(planned().data)
     else:
         endless = (batch for _ in range(4) for batch in kinds.sparse_batches(form))
-        given = {"x": endless, "steps_per_epoch": 6}
-    fitted = planned().model.fit(**given, epochs=3, shuffle=False, verbose=0)
+        arguments = {"x": endless, "steps_per_epoch": 6}
+    fitted = planned().model.fit(**arguments, epochs=3, shuffle=False, verbose=0)
     for name, values in fitted.history.items():
-        np.testing.assert_allclose(ours[name], values, rtol=1e-5)
+        np.testing.assert_allclose(losses[name], values, rtol=1e-5)
 
 
 class Rebuilds(keras.Model):
@@ -242,11 +245,12 @@ def test_a_step_of_its_own_is_given_x_alone_as_fit_gives_it(eager, tmp_path):
         model.compile(optimizer="sgd", loss="mse", run_eagerly=eager)
         return model
 
-    expected, given = made(), made()
+    expected = made()
+    fitted_model = made()
     expected.fit(kinds.X, batch_size=10, epochs=2, shuffle=False, verbose=0)
     data = Data(train=kinds.X, batch_size=10, shuffle=False)
-    sweeper.fit(given, data, epochs=2, checkpoints=tmp_path)
-    assert equal(weights(given), weights(expected))
+    sweeper.fit(fitted_model, data, epochs=2, checkpoints=tmp_path)
+    assert equal(weights(fitted_model), weights(expected))
 
 
 class TrainsOnBatches(keras.callbacks.Callback):
@@ -268,9 +272,9 @@ def test_batches_that_a_callback_trains_on_change_the_training_as_in_fit():
 
 def test_another_order_of_the_data_is_noticed():
     """Negative control: equality above is not for free."""
-    given = small_data(shuffle=False)
+    unshuffled = small_data(shuffle=False)
     model = plan(model=one_layer).model
-    model.fit(*given.train, batch_size=16, epochs=3, shuffle=False, verbose=0)
+    model.fit(*unshuffled.train, batch_size=16, epochs=3, shuffle=False, verbose=0)
     for shuffle in (False, True):
         data = small_data(validation=None, shuffle=shuffle)
         loop = train(plan(model=one_layer, data=lambda d=data: d), Watcher())

@@ -71,9 +71,9 @@ def test_terminate_on_nan_ends_it_and_the_history_has_the_epoch():
 
 
 def test_an_objective_that_recovers_gives_the_trial_its_value(caplog):
-    shown = reported(math.nan, math.inf, 0.5)
-    assert math.isnan(shown[0])
-    assert shown[1:] == [math.inf, 0.5]
+    values = reported(math.nan, math.inf, 0.5)
+    assert math.isnan(values[0])
+    assert values[1:] == [math.inf, 0.5]
     (notice,) = caplog.messages
     assert "shown is nan at the end of epoch 1 of 3" in notice
     assert 'Study(nonfinite="fail") fails the trial' in notice
@@ -90,15 +90,15 @@ def test_where_the_study_asks_for_it_the_first_such_epoch_ends_the_trial():
 
 
 @pytest.mark.parametrize(
-    ("at", "said"),
+    ("at", "message"),
     [("last", "at the end of the last epoch, 3"), ("best", "in all 3 epochs")],
 )
-def test_a_value_that_is_not_finite_fails_its_trial(at, said, tmp_path):
+def test_a_value_that_is_not_finite_fails_its_trial(at, message, tmp_path):
     options = {"data": lambda _trial: unvalidated(), "objective": "loss", "epochs": 3}
     (trial,) = Runner(tmp_path)(exploding, at=at, **options).results.trials
     assert trial.state == "failed"
     assert "NonFiniteError: the objective 'loss' is " in trial.error
-    assert said in trial.error
+    assert message in trial.error
 
 
 @pytest.mark.parametrize(
@@ -112,8 +112,8 @@ def test_a_value_that_is_not_finite_fails_its_trial(at, said, tmp_path):
     ],
 )
 def test_the_best_epoch_is_one_whose_objective_is_finite(at, values, value):
-    found = value_at(values, at, "minimize")
-    assert found == value or (math.isnan(found) and math.isnan(value))
+    result = value_at(values, at, "minimize")
+    assert result == value or (math.isnan(result) and math.isnan(value))
 
 
 def test_a_study_takes_two_ways_only():

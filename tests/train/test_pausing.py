@@ -43,11 +43,11 @@ def test_a_promoted_training_is_the_whole_one(model, callbacks, tmp_path):
     whole = Watcher(tmp_path / "whole")
     expected = train(planned(None), whole)
     # Who comes to a rung twice, because the news of it was lost, trains nothing.
-    for rung, trained in ((1, 1), (1, 0), (2, 1), (None, 2)):
+    for rung, epochs in ((1, 1), (1, 0), (2, 1), (None, 2)):
         watcher = Watcher(tmp_path / "paused")
         loop = train(planned(rung), watcher, load_newest([tmp_path / "paused"], pytest.fail))
         assert loop.position.epoch == rung or rung is None
-        assert len(watcher.epochs) == trained
+        assert len(watcher.epochs) == epochs
     assert watcher.digest == whole.digest
-    assert equal(*(weights(each._plan.model) for each in (loop, expected)))
+    assert equal(*(weights(training._plan.model) for training in (loop, expected)))
     assert loop.epochs == expected.epochs

@@ -88,13 +88,13 @@ class Noise(keras.layers.Layer):
 # Eager operations
 
 
-@pytest.mark.parametrize("what", EAGER)
-def test_every_draw_changes_what_is_added(what):
+@pytest.mark.parametrize("operation", EAGER)
+def test_every_draw_changes_what_is_added(operation):
     """Or no training would tell that it went on elsewhere."""
     tf.random.set_seed(5)
     with RandomOperations():
-        found = {float(in_order(EAGER[what]())) for _ in range(20)}
-    assert len(found) > 1
+        sums = {float(in_order(EAGER[operation]())) for _ in range(20)}
+    assert len(sums) > 1
 
 
 def test_the_first_call_gives_what_it_always_gives_and_every_other_something_new():
@@ -112,14 +112,14 @@ def test_the_first_call_gives_what_it_always_gives_and_every_other_something_new
 def test_every_random_op_of_tensorflow_with_a_state_of_its_own_is_known():
     """CuDNN's recurrent nets draw only with a dropout, which Keras never gives; queues hold data."""
     passed_over = ("CudnnRNN", "RandomShuffleQueue")
-    found = set()
+    operations = set()
     for name in dir(tf.raw_ops):
         definition = op_def_registry.get(name)
         if definition is not None and definition.is_stateful:
             seeds = {attr.name for attr in definition.attr} >= {"seed", "seed2"}
             if seeds and not name.startswith(passed_over):
-                found.add(name)
-    assert found == STATEFUL_RANDOM
+                operations.add(name)
+    assert operations == STATEFUL_RANDOM
 
 
 # Graphs
@@ -146,14 +146,14 @@ def test_a_function_that_is_traced_again_goes_on_with_its_generators():
                 hidden.operations.restore(*state)
             tf.random.set_seed(3)
             draw = tf.function(lambda x: tf.reduce_sum(tf.random.normal(tf.shape(x))))
-            found = [float(draw(tf.ones(size))) for size in sizes]
+            totals = [float(draw(tf.ones(size))) for size in sizes]
             tensors = {}
-            return found, (hidden.operations.capture(tensors), tensors)
+            return totals, (hidden.operations.capture(tensors), tensors)
 
     whole, _ = sums([3, 5, 3, 5])
-    before, state = sums([3, 5])
+    first, state = sums([3, 5])
     after, _ = sums([3, 5], state)
-    assert before + after == whole
+    assert first + after == whole
     # The order in which the shapes come is of no account.
     _, state = sums([5])
     assert sums([3], state)[0] == sums([5, 3])[0][1:]
@@ -185,9 +185,9 @@ def refusal(draw):
         def on_train_batch_end(self, batch, logs=None):
             self.model.layers[-1].bias.assign_add(0.01 * draw())
 
-    given = plan(model=classifying, data=unvalidated, callbacks=lambda: [Calls()], epochs=1)
+    planned = plan(model=classifying, data=unvalidated, callbacks=lambda: [Calls()], epochs=1)
     try:
-        train(given, Watcher())
+        train(planned, Watcher())
     except UncapturableError as error:
         return str(error)
     return None
@@ -274,15 +274,17 @@ def test_on_several_replicas_they_are_refused():
 
 def test_a_listener_gets_each_traced_function_with_the_variables_that_it_uses():
     traces = []
-    before = tf.Variable(1.0, name="before")
+    variable = tf.Variable(1.0, name="before")
     with TracedFunctions() as functions:
         functions.on_trace(traces.append)
-        made = [tf.Variable(float(i), name=f"made_{i}") for i in range(3)]
+        variables = [tf.Variable(float(i), name=f"made_{i}") for i in range(3)]
 
         def uses():
-            made[2].assign_add(before)
-            return made[1] * 2.0
+            variables[2].assign_add(variable)
+            return variables[1] * 2.0
 
         tf.function(uses)()
         assert [trace.function for trace in traces] == [uses]
-        assert sorted(map(id, traces[0].variables)) == sorted(map(id, (before, made[2], made[1])))
+        assert sorted(map(id, traces[0].variables)) == sorted(
+            map(id, (variable, variables[2], variables[1]))
+        )

@@ -91,9 +91,9 @@ def test_every_reduction_of_a_loss_is_that_of_the_whole_batch(reduction):
 
     def model():
         loss = keras.losses.MeanSquaredError(reduction=reduction)
-        made = one_layer()
-        made.compile(keras.optimizers.SGD(0.01), loss, weighted_metrics=["mae"])
-        return made
+        built = one_layer()
+        built.compile(keras.optimizers.SGD(0.01), loss, weighted_metrics=["mae"])
+        return built
 
     assert_equal_one(model, weighted)
 
@@ -102,9 +102,9 @@ def test_a_mask_counts_over_all_replicas():
     def model():
         embedded = keras.layers.Embedding(5, 4, mask_zero=True)
         inputs = keras.Input((6,), dtype="int32")
-        made = keras.Sequential([inputs, embedded, keras.layers.Dense(2)])
-        made.compile(keras.optimizers.SGD(0.1), "mse", weighted_metrics=["mae"])
-        return made
+        built = keras.Sequential([inputs, embedded, keras.layers.Dense(2)])
+        built.compile(keras.optimizers.SGD(0.1), "mse", weighted_metrics=["mae"])
+        return built
 
     def tokens():
         lengths = np.arange(28)[:, None] % 7
@@ -116,10 +116,10 @@ def test_a_mask_counts_over_all_replicas():
 
 
 def of_two_outputs():
-    made = two_outputs()
+    model = two_outputs()
     losses = {"kind": "sparse_categorical_crossentropy", "size": "mae"}
-    made.compile("sgd", losses, loss_weights={"kind": 0.3, "size": 2.0}, metrics={"size": "mse"})
-    return made
+    model.compile("sgd", losses, loss_weights={"kind": 0.3, "size": 2.0}, metrics={"size": "mse"})
+    return model
 
 
 @pytest.mark.parametrize("step", [None, type("OwnStep", (TrainingStep,), {})])
@@ -133,8 +133,8 @@ def test_datasets_and_python_batches_are_shared_out_like_arrays():
     x, y = digits()
 
     def batches(_epoch):
-        for at in range(0, len(x), 14):
-            yield x[at : at + 14], y[at : at + 14]
+        for start in range(0, len(x), 14):
+            yield x[start : start + 14], y[start : start + 14]
 
     def dataset():
         return Data(train=tf.data.Dataset.from_tensor_slices((x, y)).batch(14))
@@ -161,12 +161,12 @@ def test_the_training_is_fit_bit_for_bit(optimizer):
     x, y = digits(96)
     model = under(lambda: net(optimizer))
     with unoptimized():
-        ours = fitted(model, lambda: Data(train=(x, y), batch_size=16, shuffle=False))
+        run = fitted(model, lambda: Data(train=(x, y), batch_size=16, shuffle=False))
         keras.utils.set_random_seed(3)
-        theirs = model()
-        history = theirs.fit(x, y, batch_size=16, shuffle=False, epochs=2, verbose=0)
-    assert ours.history == history.history
-    assert equal(ours.model.get_weights(), theirs.get_weights())
+        keras_model = model()
+        history = keras_model.fit(x, y, batch_size=16, shuffle=False, epochs=2, verbose=0)
+    assert run.history == history.history
+    assert equal(run.model.get_weights(), keras_model.get_weights())
 
 
 def test_control_without_the_scaling_two_replicas_train_another_model(monkeypatch):

@@ -53,8 +53,10 @@ def arrays(samples, **options):
     ids=["a last batch", "every batch", "a last batch of validation"],
 )
 def test_batches_that_cannot_be_shared_equally_are_refused_before_training(samples, options, names):
-    said = refused(DataError, arrays(samples, **options))
-    assert all(name in said for name in (*names, "the 2 replicas of the MirroredStrategy")), said
+    message = refused(DataError, arrays(samples, **options))
+    assert all(name in message for name in (*names, "the 2 replicas of the MirroredStrategy")), (
+        message
+    )
 
 
 def test_a_last_batch_that_is_never_drawn_is_not_refused():
@@ -68,19 +70,19 @@ def test_a_batch_that_cannot_be_shared_equally_is_refused_where_it_comes(kind):
     x, y = digits(33)
 
     def batches(_epoch):
-        for at in range(0, 33, 16):
-            yield x[at : at + 16], y[at : at + 16]
+        for start in range(0, 33, 16):
+            yield x[start : start + 16], y[start : start + 16]
 
     dataset = tf.data.Dataset.from_tensor_slices((x, y)).batch(16)
-    given = {
+    factory = {
         "function": lambda: Data(train=batches),
         "tf.data": lambda: Data(train=dataset),
         "validation": lambda: Data(train=digits(64), validation=dataset),
     }[kind]
-    said = refused(DataError, given)
-    assert said.startswith("Data(validation=…)" if kind == "validation" else "Data(train=…)")
-    assert ("batch 3 of epoch 1" in said) == (kind == "function")
-    assert "drop_remainder=True" in said
+    message = refused(DataError, factory)
+    assert message.startswith("Data(validation=…)" if kind == "validation" else "Data(train=…)")
+    assert ("batch 3 of epoch 1" in message) == (kind == "function")
+    assert "drop_remainder=True" in message
 
 
 class OwnStep(keras.Model):
@@ -105,19 +107,19 @@ class SharedStep(OwnStep):
 def test_a_step_of_the_users_own_is_told_what_it_must_do_and_logs_the_mean_over_the_batch():
     def model(kind):
         inputs = keras.Input((8,))
-        made = kind(inputs, keras.layers.Dense(4, activation="softmax")(inputs))
-        made.compile(keras.optimizers.SGD(0.1))
-        return made
+        built = kind(inputs, keras.layers.Dense(4, activation="softmax")(inputs))
+        built.compile(keras.optimizers.SGD(0.1))
+        return built
 
     told = []
     data = arrays(64, batch_size=16)
     two = fitted(under(lambda: model(SharedStep)), data, notice=told.append)
-    [said] = told
-    assert "train_step() runs on the 2 replicas" in said
-    assert "divide the loss of a share by 2" in said
+    [notice] = told
+    assert "train_step() runs on the 2 replicas" in notice
+    assert "divide the loss of a share by 2" in notice
     one = fitted(lambda: model(OwnStep), data)
     assert two.history["mean_loss"] == pytest.approx(one.history["mean_loss"], rel=1e-5)
-    np.testing.assert_allclose(*(each.model.get_weights()[0] for each in (two, one)), rtol=1e-5)
+    np.testing.assert_allclose(*(run.model.get_weights()[0] for run in (two, one)), rtol=1e-5)
 
 
 def outside(_build):
@@ -138,10 +140,10 @@ def compiled(*layers, **options):
     """A factory of a model; an optimizer is given by what makes it."""
 
     def build():
-        given = {"optimizer": lambda: "sgd", "loss": "mse", **options}
-        made = [layer() for layer in layers]
-        model = keras.Sequential([keras.Input((8,)), *made, keras.layers.Dense(4)], name="net")
-        model.compile(**{**given, "optimizer": given["optimizer"]()})
+        arguments = {"optimizer": lambda: "sgd", "loss": "mse", **options}
+        built = [layer() for layer in layers]
+        model = keras.Sequential([keras.Input((8,)), *built, keras.layers.Dense(4)], name="net")
+        model.compile(**{**arguments, "optimizer": arguments["optimizer"]()})
         return model
 
     return build
@@ -208,18 +210,18 @@ def four():
 @pytest.mark.parametrize("case", MODELS)
 def test_what_replicas_would_train_otherwise_is_refused_before_training(case):
     model, names = MODELS[case]
-    said = refused(FactoryError, four, model)
-    assert all(name in said for name in names), said
+    message = refused(FactoryError, four, model)
+    assert all(name in message for name in names), message
 
 
 def test_what_is_made_outside_the_scope_is_refused():
     early = keras.optimizers.SGD(0.1)
-    said = refused(FactoryError, model=compiled(optimizer=lambda: early))
-    assert "'net' cannot be trained" in said
-    assert "its optimizer was made outside the strategy's scope" in said
-    said = refused(FactoryError, built=outside)
-    assert "model 'late'" in said
-    assert "'early/kernel' was made outside the strategy's scope" in said
+    message = refused(FactoryError, model=compiled(optimizer=lambda: early))
+    assert "'net' cannot be trained" in message
+    assert "its optimizer was made outside the strategy's scope" in message
+    message = refused(FactoryError, built=outside)
+    assert "model 'late'" in message
+    assert "'early/kernel' was made outside the strategy's scope" in message
 
 
 @pytest.mark.parametrize(
@@ -271,7 +273,7 @@ def made_elsewhere(_trial):
 
 
 @pytest.mark.parametrize(
-    ("model", "strategy", "said"),
+    ("model", "strategy", "message"),
     [
         (layer_of, lambda _trial: None, "<lambda> returned None"),
         (layer_of, lambda _trial: ["CPU:0", "CPU:1"], "<lambda> returned a builtins.list"),
@@ -282,8 +284,8 @@ def made_elsewhere(_trial):
         ),
     ],
 )
-def test_a_strategy_or_model_that_is_not_the_studys_is_refused(model, strategy, said, tmp_path):
-    with pytest.raises(DefinitionError, match=said):
+def test_a_strategy_or_model_that_is_not_the_studys_is_refused(model, strategy, message, tmp_path):
+    with pytest.raises(DefinitionError, match=message):
         Runner(tmp_path)(model, strategy=strategy, objective="loss", epochs=1)
 
 
@@ -291,12 +293,12 @@ def test_trials_of_one_process_share_a_strategy_that_adds_up_by_collective_ops(t
     def collective(_trial):
         return two_replicas(cross_device_ops=None)
 
-    given = []
+    strategies = []
     for number in range(2):
         trial = Trial(number=number, seed=0, directory=tmp_path, ask=lambda *_: 0)
         with strategy_scope(collective, trial, SEEDS) as strategy:
-            given.append(strategy)
-    assert given[0] is given[1]
+            strategies.append(strategy)
+    assert strategies[0] is strategies[1]
     assert describe_strategy(two_replicas()) == "MirroredStrategy, 2 replicas, ReductionToOneDevice"
 
 

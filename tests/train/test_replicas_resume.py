@@ -106,17 +106,20 @@ def test_values_that_replicas_have_alike_are_in_the_file_once(stopped):
 
 
 def test_a_plain_model_gets_what_a_reader_of_the_replicas_would(stopped):
-    model, loaded = stopped[0]._plan.model, stopped[1]
+    model = stopped[0]._plan.model
+    loaded = stopped[1]
     plain = drifting()
     load_variables(plain, loaded)
-    for was, now in zip(model.variables, plain.variables, strict=True):
-        np.testing.assert_array_equal(np.array(was.value.read_value()), now.numpy())
+    for variable, loaded_variable in zip(model.variables, plain.variables, strict=True):
+        np.testing.assert_array_equal(
+            np.array(variable.value.read_value()), loaded_variable.numpy()
+        )
     first, second = (float(v.numpy()) for v in replicas_of(model.layers[0].seen))
     assert plain.layers[0].seen.numpy() == pytest.approx(first + second)
-    again = under(drifting)()
-    load_variables(again, loaded)
-    for was, now in zip(model.variables, again.variables, strict=True):
-        for a, b in zip(replicas_of(was), replicas_of(now), strict=True):
+    resumed = under(drifting)()
+    load_variables(resumed, loaded)
+    for variable, loaded_variable in zip(model.variables, resumed.variables, strict=True):
+        for a, b in zip(replicas_of(variable), replicas_of(loaded_variable), strict=True):
             np.testing.assert_array_equal(a.numpy(), b.numpy())
 
 
@@ -151,10 +154,10 @@ def test_replicas_are_held_by_reference():
         variable = tf.Variable(np.zeros(4, np.float32))
     tensors = {}
     assert hold_replicas(variable, "v", tensors) == ("v/replica-1",)
-    again = {}
-    hold_replicas(variable, "v", again)
+    others = {}
+    hold_replicas(variable, "v", others)
     for name, tensor in tensors.items():
-        assert np.asarray(tensor).ctypes.data == np.asarray(again[name]).ctypes.data
-    for each in replicas_of(variable):
-        each.assign(np.ones(4, np.float32))
+        assert np.asarray(tensor).ctypes.data == np.asarray(others[name]).ctypes.data
+    for replica in replicas_of(variable):
+        replica.assign(np.ones(4, np.float32))
     assert all(np.array_equal(np.asarray(t), np.zeros(4)) for t in tensors.values())

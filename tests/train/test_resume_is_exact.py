@@ -65,10 +65,10 @@ def test_a_fit_without_a_callback_of_its_checkpoint_is_refused_in_words_of_fit(t
     sweeper.fit(one_layer(), unvalidated(), epochs=1, checkpoints=tmp_path, callbacks=[Idle()])
     with pytest.raises(RestoreError) as raised:
         sweeper.fit(one_layer(), unvalidated(), epochs=2, checkpoints=tmp_path)
-    said = str(raised.value)
-    assert "is of a training with callback Idle, and this one has no callbacks\n" in said
-    assert said.endswith("or give the changed training another directory (checkpoints=…)")
-    assert "study" not in said
+    message = str(raised.value)
+    assert "is of a training with callback Idle, and this one has no callbacks\n" in message
+    assert message.endswith("or give the changed training another directory (checkpoints=…)")
+    assert "study" not in message
 
 
 class StopsAt(keras.callbacks.Callback):
@@ -103,9 +103,9 @@ def test_a_training_that_stopped_early_does_not_train_on_when_it_is_resumed(
     ended = [train(make(), watcher), trainings.resumed(make, tmp_path, stops)]
     assert len(watcher.kept) <= 1, "the last state is kept before on_train_end changes it"
     assert equal(*(weights(loop._plan.model) for loop in ended))
-    whole, again = (loop.history for loop in ended)
-    assert whole.history == again.history
-    assert whole.epoch == again.epoch == [0, 1]
+    whole, resumed = (loop.history for loop in ended)
+    assert whole.history == resumed.history
+    assert whole.epoch == resumed.epoch == [0, 1]
 
 
 def wider():
@@ -115,7 +115,7 @@ def wider():
 
 
 @pytest.mark.parametrize(
-    ("before", "after", "callbacks", "said"),
+    ("original", "changed", "callbacks", "mismatches"),
     [
         (
             mlp,
@@ -131,12 +131,12 @@ def wider():
     ids=["model", "callbacks"],
 )
 def test_a_changed_training_is_refused_with_every_mismatch_named_and_changes_nothing(
-    before, after, callbacks, said, tmp_path
+    original, changed, callbacks, mismatches, tmp_path
 ):
-    sweeper.fit(before(), unvalidated(), epochs=1, checkpoints=tmp_path)
-    model = after()
+    sweeper.fit(original(), unvalidated(), epochs=1, checkpoints=tmp_path)
+    model = changed()
     drawn = weights(model)
     with pytest.raises(RestoreError) as raised:
         sweeper.fit(model, unvalidated(), epochs=2, checkpoints=tmp_path, callbacks=callbacks)
-    assert [part for part in said if part not in str(raised.value)] == []
+    assert [part for part in mismatches if part not in str(raised.value)] == []
     assert equal(weights(model)[: len(drawn)], drawn)

@@ -96,13 +96,15 @@ def test_what_needs_a_whole_batch_is_built_by_the_trace():
     """Shapes are those of a few samples."""
 
     def whole(y, predicted):
-        y, predicted = (tf.reshape(tf.cast(each, "float32"), [20, 1]) for each in (y, predicted))
+        y, predicted = (
+            tf.reshape(tf.cast(values, "float32"), [20, 1]) for values in (y, predicted)
+        )
         return tf.square(y - predicted)
 
     def model():
-        made = bare()
-        made.compile("adam", whole)
-        return made
+        built = bare()
+        built.compile("adam", whole)
+        return built
 
     assert fitted(model, lambda: small_data(batch_size=20, validation=None)).epoch == [0, 1]
 

@@ -56,10 +56,10 @@ def test_a_checkpoint_is_due_by_what_is_counted_over_the_whole_trial(every, step
 @pytest.mark.parametrize("stall", [0.001, 0.05, 0.5])
 def test_auto_keeps_the_stall_under_one_percent(stall):
     training = Training("auto", step=0.01, stall=stall)
-    begun = training.now
+    start = training.now
     training.run(40_000)
     assert training.taken
-    share = training.stalled / (training.now - begun)
+    share = training.stalled / (training.now - start)
     assert share <= 0.0101
 
 
@@ -71,9 +71,9 @@ def test_auto_is_as_often_as_that_allows():
     assert 6 <= len(dear) <= 9, "about one in fifty seconds of 400"
 
 
-@pytest.mark.parametrize(("every", "left"), [(Every(steps=7), 5), (Every(epochs=1), 1 << 30)])
-def test_blocks_of_steps_end_where_a_checkpoint_is_due(every, left):
-    assert Observer(every).steps_until_due(Position(9)) == left
+@pytest.mark.parametrize(("every", "steps"), [(Every(steps=7), 5), (Every(epochs=1), 1 << 30)])
+def test_blocks_of_steps_end_where_a_checkpoint_is_due(every, steps):
+    assert Observer(every).steps_until_due(Position(9)) == steps
 
 
 def test_the_cost_of_a_snapshot_is_all_that_training_waits_for():

@@ -89,7 +89,7 @@ def test_every_tensor_that_is_missing_or_misshapen_or_of_nobody_is_named(tmp_pat
     loaded.tensors["optimizers/00001"] = np.zeros((9, 9), "float32")
     loaded.tensors["strange/1"] = np.zeros(1)
     planned = make()
-    before = weights(planned.model)
+    drawn = weights(planned.model)
     with pytest.raises(RestoreError) as raised:
         train(planned, Watcher(), loaded)
     message = str(raised.value)
@@ -98,7 +98,7 @@ def test_every_tensor_that_is_missing_or_misshapen_or_of_nobody_is_named(tmp_pat
     assert "optimizers variable 1 (model.d_optimizer: " in message
     assert "float32[9, 9] in it" in message
     assert "a tensor 'strange/1' of no component" in message
-    assert equal(weights(planned.model)[: len(before)], before)
+    assert equal(weights(planned.model)[: len(drawn)], drawn)
 
 
 def tracked():
@@ -134,7 +134,8 @@ def test_what_is_tracked_comes_back_by_name(tmp_path):
     def light(objects, epochs=3):
         return plan(model=one_layer, data=unvalidated, tracked=lambda: objects, epochs=epochs)
 
-    first, second = tracked(), tracked()
+    first = tracked()
+    second = tracked()
     train(light(first), Draws(tmp_path, block=1, stop_at=3))
     expected = draw(first)
     train(light(second, 1), Watcher(), load_newest([tmp_path], pytest.fail))
@@ -144,9 +145,9 @@ def test_what_is_tracked_comes_back_by_name(tmp_path):
     del renamed["step"]
     with pytest.raises(RestoreError) as raised:
         train(light(renamed), Watcher(), load_newest([tmp_path], pytest.fail))
-    was, now = str(raised.value).split(", and this one has ")
-    assert "tracked object 'step'" in was
-    assert "tracked object 'other'" in now
+    saved_names, own_names = str(raised.value).split(", and this one has ")
+    assert "tracked object 'step'" in saved_names
+    assert "tracked object 'other'" in own_names
 
 
 class Locks(keras.callbacks.Callback):
@@ -209,10 +210,10 @@ def test_an_array_of_any_kind_comes_back(tmp_path):
 def test_what_two_parts_of_a_state_share_and_sets_without_an_order_come_back(tmp_path):
     shared = [1, 2]
     state = {"one": shared, "other": shared, "sets": [set(), frozenset(), frozenset({"a"})]}
-    again = come_back(state, tmp_path)
-    assert again == state
-    assert again["one"] is again["other"]
-    assert list(map(type, again["sets"])) == [set, frozenset, frozenset]
+    restored = come_back(state, tmp_path)
+    assert restored == state
+    assert restored["one"] is restored["other"]
+    assert list(map(type, restored["sets"])) == [set, frozenset, frozenset]
 
 
 def emptied():

@@ -56,9 +56,9 @@ def momentum():
     return {**settings(), "optimizer": keras.optimizers.SGD(schedule, momentum=0.5)}
 
 
-def compiled_with(given, build=uncompiled):
+def compiled_with(options, build=uncompiled):
     model = build()
-    model.compile(**given())
+    model.compile(**options())
     return model
 
 
@@ -68,11 +68,11 @@ class Louder(TrainingStep):
 
 
 def test_with_all_defaults_a_step_is_keras_own_and_with_another_loss_it_is_not():
-    own = fitted(lambda: compiled_with(momentum))
-    assert set(own.history) == {"loss", "accuracy", "val_loss", "val_accuracy"}
-    assert alike(fitted(uncompiled, step=lambda: TrainingStep(**momentum())), own)
-    assert alike(fitted(lambda: compiled_with(momentum), step=TrainingStep), own)
-    assert not alike(fitted(uncompiled, step=lambda: Louder(**momentum())), own), "the control"
+    expected = fitted(lambda: compiled_with(momentum))
+    assert set(expected.history) == {"loss", "accuracy", "val_loss", "val_accuracy"}
+    assert alike(fitted(uncompiled, step=lambda: TrainingStep(**momentum())), expected)
+    assert alike(fitted(lambda: compiled_with(momentum), step=TrainingStep), expected)
+    assert not alike(fitted(uncompiled, step=lambda: Louder(**momentum())), expected), "the control"
 
 
 class Sequences(keras.losses.Loss):
@@ -83,12 +83,12 @@ class Sequences(keras.losses.Loss):
 
 
 def in_half(build=lean):
-    before = keras.config.dtype_policy()
+    policy = keras.config.dtype_policy()
     keras.config.set_dtype_policy("mixed_float16")
     try:
         return build()
     finally:
-        keras.config.set_dtype_policy(before)
+        keras.config.set_dtype_policy(policy)
 
 
 def masked():
@@ -154,8 +154,8 @@ def test_whatever_it_is_compiled_with_it_is_keras_own(build, data, options):
     def given():
         return {**simple(), **options()}
 
-    own = fitted(lambda: compiled_with(given, build), data, epochs=1)
-    assert alike(fitted(build, data, step=lambda: TrainingStep(**given()), epochs=1), own)
+    expected = fitted(lambda: compiled_with(given, build), data, epochs=1)
+    assert alike(fitted(build, data, step=lambda: TrainingStep(**given()), epochs=1), expected)
 
 
 @pytest.mark.whole
@@ -177,8 +177,8 @@ def test_compiled_by_xla_it_is_keras_own():
         return model
 
     mine = fitted(uncompiled, step=lambda: Compiled(**settings()))
-    own = fitted(by_keras)
-    np.testing.assert_allclose(mine.history["loss"], own.history["loss"], rtol=1e-6)
+    expected = fitted(by_keras)
+    np.testing.assert_allclose(mine.history["loss"], expected.history["loss"], rtol=1e-6)
     with pytest.raises(tf.errors.InvalidArgumentError, match="XLA"):
         fitted(lean, step=lambda: Unknown(**simple()))
 
@@ -191,9 +191,9 @@ class Norm(TrainingStep):
         self.norm = keras.metrics.Mean("norm")
 
     def process_gradients(self, gradients, values):
-        done = super().process_gradients(gradients, values)
-        self.norm.update_state(tf.linalg.global_norm(done))
-        return done
+        processed = super().process_gradients(gradients, values)
+        self.norm.update_state(tf.linalg.global_norm(processed))
+        return processed
 
 
 def scaling(scale):
@@ -259,9 +259,9 @@ def test_inputs_and_loss_inputs_choose_from_a_batch_of_any_form():
         def loss_inputs(self, batch, outputs):
             return batch["kinds"], outputs
 
-    chosen = fitted(lean, lambda: Data(train=batches), step=lambda: Chooses(**simple()))
+    selecting = fitted(lean, lambda: Data(train=batches), step=lambda: Chooses(**simple()))
     usual = fitted(lean, lambda: Data(train=(x, y), batch_size=16, shuffle=False), step=plain)
-    np.testing.assert_allclose(chosen.history["loss"], usual.history["loss"], rtol=1e-5)
+    np.testing.assert_allclose(selecting.history["loss"], usual.history["loss"], rtol=1e-5)
 
 
 @pytest.mark.whole
@@ -275,8 +275,8 @@ def test_outputs_are_what_the_step_makes_them():
 
 def test_a_per_example_loss_of_ones_own_is_reduced_and_weighted():
     def squared(self, targets, predictions):
-        wanted = tf.one_hot(tf.cast(targets, tf.int32), 4)
-        return tf.reduce_mean(tf.square(wanted - predictions), -1)
+        one_hot = tf.one_hot(tf.cast(targets, tf.int32), 4)
+        return tf.reduce_mean(tf.square(one_hot - predictions), -1)
 
     class Squared(keras.losses.Loss):
         def call(self, y_true, y_pred):
@@ -304,9 +304,9 @@ def test_extra_losses_are_added_and_may_be_left_out():
 def changed(step):
     """Whether a training changes the weights of each layer."""
     model = two_layers()
-    before = model.get_weights()
+    weights = model.get_weights()
     fitted(lambda: model, unvalidated, step=step, epochs=1)
-    pairs = zip(before, model.get_weights(), strict=True)
+    pairs = zip(weights, model.get_weights(), strict=True)
     return [not np.array_equal(a, b) for a, b in pairs]
 
 
@@ -386,12 +386,12 @@ def test_gradients_are_clipped_by_their_common_norm():
 
 def test_gradients_of_embeddings_and_none_pass_through_all_that_are_on_offer():
     sparse = tf.IndexedSlices(tf.constant([[np.nan, 30.0]]), tf.constant([1]), tf.constant([4, 2]))
-    given = [tf.constant([np.inf, -3.0]), None, sparse]
-    zeroed = nan_to_zero(given)
+    gradients = [tf.constant([np.inf, -3.0]), None, sparse]
+    zeroed = nan_to_zero(gradients)
     assert zeroed[1] is None
     assert np.isinf(zeroed[0][0])
     assert zeroed[2].values.numpy().tolist() == [[0.0, 30.0]]
-    finite = non_finite_to_zero(given)
+    finite = non_finite_to_zero(gradients)
     assert finite[0].numpy().tolist() == [0.0, -3.0]
     valued = clip_by_value(1.0)(finite)
     assert valued[0].numpy().tolist() == [0.0, -1.0]
@@ -430,17 +430,17 @@ PAGE = (Path(__file__).parents[2] / "docs/how-to/own-training-step.md").read_tex
 def test_each_step_of_the_page_trains(step, data, callbacks, tmp_path, monkeypatch):
     # `tf.summary.scalar` is TensorBoard's, which need not be installed here.
     monkeypatch.setattr(tf.summary, "scalar", tf.summary.write)
-    shown = {"__name__": "shown"}
+    namespace = {"__name__": "shown"}
     for block in re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL):
-        exec(compile(block, "page", "exec"), shown)
+        exec(compile(block, "page", "exec"), namespace)
     trial = SimpleNamespace(
         seed=1, directory=tmp_path, suggest_float=lambda name, low, high, **options: low
     )
     ended = fitted(
-        lambda: shown["build_model"](trial),
-        lambda: shown[data](trial),
-        step=lambda: shown[step](trial),
-        callbacks=lambda: shown["build_callbacks"](trial) if callbacks else [],
+        lambda: namespace["build_model"](trial),
+        lambda: namespace[data](trial),
+        step=lambda: namespace[step](trial),
+        callbacks=lambda: namespace["build_callbacks"](trial) if callbacks else [],
         epochs=3,
     )
     assert all(np.isfinite(ended.history["loss"]))

@@ -45,11 +45,12 @@ def test_calls_come_at_their_steps_and_at_no_others(stops, tmp_path):
 
 
 def test_a_call_stands_beside_callbacks_of_single_batches_and_executions_of_several():
-    seen, calls = [], []
+    batches = []
+    calls = []
 
     class Listens(keras.callbacks.Callback):
         def on_train_batch_end(self, batch, logs=None):
-            seen.append(batch)
+            batches.append(batch)
 
     light(
         lambda: [Listens(), EverySteps(2, lambda step, logs, model: calls.append(step))],
@@ -58,7 +59,7 @@ def test_a_call_stands_beside_callbacks_of_single_batches_and_executions_of_seve
         epochs=1,
     )
     assert calls == [2, 4, 6]
-    assert seen == [2, 5, 8], "as without the calls"
+    assert batches == [2, 5, 8], "as without the calls"
 
 
 def test_a_call_can_stop_the_training():
@@ -125,11 +126,11 @@ class Summaries(EverySteps):
 
 
 def written(directory):
-    found = []
+    scalars = []
     for file in sorted(directory.glob("events*")):
         for record in tf.compat.v1.train.summary_iterator(str(file)):
-            found += [
+            scalars += [
                 (record.step, float(tf.make_ndarray(value.tensor)))
                 for value in record.summary.value
             ]
-    return sorted(found)
+    return sorted(scalars)

@@ -14,15 +14,15 @@ from sweeper.gradients import clip_by_global_norm, clip_by_value
 
 
 def returns(value):
-    return lambda self, *given, **named: value
+    return lambda self, *arguments, **named: value
 
 
 def train_step(self, batch):
     """Forgets to return anything."""
 
 
-def identity(self, *given, **_named):
-    return given[0]
+def identity(self, *arguments, **_named):
+    return arguments[0]
 
 
 BAD = {
@@ -72,9 +72,9 @@ def named():
     return keras.Model(inputs, keras.layers.Dense(4, "softmax")(hidden))
 
 
-@pytest.mark.parametrize("what", BAD)
-def test_a_bad_return_is_told_with_the_methods_name(what):
-    method, function, names = BAD[what]
+@pytest.mark.parametrize("case", BAD)
+def test_a_bad_return_is_told_with_the_methods_name(case):
+    method, function, names = BAD[case]
     step = type("MyStep", (TrainingStep,), {method: function})
     with pytest.raises(FactoryError, match=rf"MyStep\.{method}\(|{method} of MyStep") as raised:
         fitted(named, step=lambda: step(**settings()))
@@ -86,8 +86,8 @@ class MyStep(TrainingStep):
 
 
 class OwnLoss(keras.Sequential):
-    def compute_loss(self, **given):
-        return super().compute_loss(**given)
+    def compute_loss(self, **arguments):
+        return super().compute_loss(**arguments)
 
 
 class Forgets(TrainingStep):

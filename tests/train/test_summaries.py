@@ -30,15 +30,15 @@ def build():
 
 def events(logs):
     """Return the directory, tag, step and value of each scalar and, with value 0, each other summary."""
-    found = []
+    scalars = []
     for file in sorted(logs.glob("*/events*")):
         for record in tf.data.TFRecordDataset(str(file)):
             event = Event.FromString(record.numpy())
             for value in event.summary.value:
                 array = tf.make_ndarray(value.tensor)
                 number = float(array) if array.dtype == np.float32 and not array.shape else 0.0
-                found.append((file.parent.name, value.tag, event.step, number))
-    return found
+                scalars.append((file.parent.name, value.tag, event.step, number))
+    return scalars
 
 
 def own_events(logs):
@@ -73,9 +73,9 @@ def test_a_models_summaries_are_written_as_fit_writes_them(frequency, count, tmp
     sweeper.fit(
         build(), data, epochs=2, checkpoints=tmp_path / "checkpoints", callbacks=board("ours")
     )
-    theirs = own_events(tmp_path / "fit")
-    assert len(theirs) == count
-    assert own_events(tmp_path / "ours") == theirs
+    expected = own_events(tmp_path / "fit")
+    assert len(expected) == count
+    assert own_events(tmp_path / "ours") == expected
 
 
 class LostError(RuntimeError):
@@ -116,7 +116,7 @@ def test_the_events_of_an_attempt_that_died_are_those_of_its_checkpoint(frequenc
 
     def found(logs):
         # Each attempt writes the model's graph once more.
-        return sorted(each for each in events(logs) if each[1] != "keras")
+        return sorted(event for event in events(logs) if event[1] != "keras")
 
     LOST[:] = [[]]
     whole = run("whole")

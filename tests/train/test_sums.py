@@ -33,8 +33,8 @@ def summed(add):
 
     def results(needed):
         @tf.function
-        def step(*given):
-            terms = [tf.abs(each) * tf.sign(each) for each in given]
+        def step(*summands):
+            terms = [tf.abs(summand) * tf.sign(summand) for summand in summands]
             total = tf.abs(add(*terms))
             with tf.control_dependencies([total]):
                 return total, [terms[n] + 1 for n in needed]
@@ -51,8 +51,8 @@ def test_a_sum_is_the_same_whichever_of_its_terms_are_needed_later(name):
 
 
 def test_without_it_the_sums_of_tensorflow_differ():
-    found = {name for name, add in SUMS.items() if len(set(summed(add))) > 1}
-    assert found == set(SUMS)
+    names = {name for name, add in SUMS.items() if len(set(summed(add))) > 1}
+    assert names == set(SUMS)
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 8, 9, 10, 17, 30])

@@ -50,8 +50,8 @@ def trained(texts, directory):
     """What a training of one epoch ends with; stopped and resumed in ``test_exactness_suite``."""
     keras.utils.set_random_seed(3)
     model = classifier()
-    given = Data(train=(texts, LABELS), validation_split=0.25, batch_size=8)
-    history = sweeper.fit(model, given, epochs=1, checkpoints=directory)
+    data = Data(train=(texts, LABELS), validation_split=0.25, batch_size=8)
+    history = sweeper.fit(model, data, epochs=1, checkpoints=directory)
     return [history.history, [w.tobytes() for w in model.get_weights() if w.dtype != object]]
 
 

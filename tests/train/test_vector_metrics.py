@@ -88,32 +88,36 @@ LOGGED = ["on_train_batch_end", "on_test_end", "on_epoch_end"]
 
 @pytest.mark.usefixtures("_without_constant_folding")
 @pytest.mark.parametrize(
-    ("model", "made"),
+    ("model", "make_data"),
     [
         (classifier, data),
         pytest.param(eager, data, marks=pytest.mark.whole),
         pytest.param(reporting, unvalidated, marks=pytest.mark.whole),
     ],
 )
-def test_callbacks_history_and_csv_are_fits_own(model, made, tmp_path):
-    given, theirs, ours = made(), Recorder(LOGGED), Recorder(LOGGED)
+def test_callbacks_history_and_csv_are_fits_own(model, make_data, tmp_path):
+    arrays = make_data()
+    keras_recorder = Recorder(LOGGED)
+    own_recorder = Recorder(LOGGED)
 
     def callbacks(recorder, file):
         return [recorder, keras.callbacks.CSVLogger(str(tmp_path / file))]
 
-    fitted = plan(model=model, data=lambda: given).model
+    fitted = plan(model=model, data=lambda: arrays).model
     fitted.fit(
-        *given.train, batch_size=16, epochs=3, shuffle=False, verbose=0,
-        validation_data=given.validation, callbacks=callbacks(theirs, "theirs.csv"),
+        *arrays.train, batch_size=16, epochs=3, shuffle=False, verbose=0,
+        validation_data=arrays.validation, callbacks=callbacks(keras_recorder, "theirs.csv"),
     )  # fmt: skip
-    again = plan(model=model, data=lambda: given, callbacks=lambda: callbacks(ours, "ours.csv"))
-    loop = train(again, Watcher())
+    planned = plan(
+        model=model, data=lambda: arrays, callbacks=lambda: callbacks(own_recorder, "ours.csv")
+    )
+    loop = train(planned, Watcher())
     # As text, which has the type, the dtype and each digit of a number.
-    assert "array(" in repr(ours.calls[-1])
-    assert repr(ours.calls) == repr(theirs.calls)
+    assert "array(" in repr(own_recorder.calls[-1])
+    assert repr(own_recorder.calls) == repr(keras_recorder.calls)
     assert repr(loop.history.history) == repr(fitted.history.history)
     assert (tmp_path / "ours.csv").read_text() == (tmp_path / "theirs.csv").read_text()
-    assert equal(weights(again.model), weights(fitted))
+    assert equal(weights(planned.model), weights(fitted))
 
 
 class Adds(keras.callbacks.Callback):
@@ -202,7 +206,7 @@ MISSPELT = r"'val_acuracy'; it reports .*'val_accuracy'"
 
 # By default the index after the last: the others are no names either.
 @pytest.mark.parametrize(
-    ("model", "objective", "said", "freq", "trained"),
+    ("model", "objective", "message", "freq", "epochs"),
     [
         (classifier, "val_f1_score", VECTOR, 1, 0),
         pytest.param(eager, "val_f1_score", VECTOR, 1, 0, marks=pytest.mark.whole),
@@ -214,14 +218,14 @@ MISSPELT = r"'val_acuracy'; it reports .*'val_accuracy'"
     ],
 )
 def test_an_objective_that_is_no_number_is_refused_as_soon_as_that_is_known(
-    model, objective, said, freq, trained
+    model, objective, message, freq, epochs
 ):
     """Before training, or of an eager model after its first validation."""
     watcher = Watcher()
-    given = replace(data(), validation_freq=freq)
-    with pytest.raises(ObjectiveError, match=said):
-        train(plan(model=model, data=lambda: given, objective=objective), watcher)
-    assert len(watcher.epochs) == trained
+    infrequent = replace(data(), validation_freq=freq)
+    with pytest.raises(ObjectiveError, match=message):
+        train(plan(model=model, data=lambda: infrequent, objective=objective), watcher)
+    assert len(watcher.epochs) == epochs
 
 
 class Reports(keras.callbacks.Callback):

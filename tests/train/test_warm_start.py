@@ -55,13 +55,13 @@ def numbers(*shape, begin=0.0):
 
 def tree(**children):
     """Objects as Keras 2 and an Estimator's model function had them, by attributes."""
-    made = Tree()
+    root = Tree()
     for name, child in children.items():
         below = tree(**child) if isinstance(child, dict) else child
         below = tf.Variable(below) if isinstance(below, np.ndarray) else below
-        made._track_trackable(below, name=name.replace("__", "-"))
-        made.__dict__[name] = below
-    return made
+        root._track_trackable(below, name=name.replace("__", "-"))
+        root.__dict__[name] = below
+    return root
 
 
 NET = {
@@ -71,29 +71,29 @@ NET = {
 
 
 def saved(directory, **objects):
-    made = {n: tree(**o) if isinstance(o, dict) else o for n, o in objects.items()}
-    return Path(tf.train.Checkpoint(**made).save(str(directory / "ckpt")))
+    trackables = {n: tree(**o) if isinstance(o, dict) else o for n, o in objects.items()}
+    return Path(tf.train.Checkpoint(**trackables).save(str(directory / "ckpt")))
 
 
 def nothing():
     return np.zeros((4, 2), "float32"), np.zeros((4, 2), "float32")
 
 
-def begun(path, model, data=nothing, said=None, **options):
+def begun(path, model, data=nothing, notices=None, **options):
     """The weights with which the training of the model begins."""
-    given = {"warm_start": WarmStart(path, **options), "epochs": 0}
-    notice = (lambda _: None) if said is None else said.append
-    return fitted(lambda: model, data, notice=notice, **given).model.get_weights()
+    arguments = {"warm_start": WarmStart(path, **options), "epochs": 0}
+    notice = (lambda _: None) if notices is None else notices.append
+    return fitted(lambda: model, data, notice=notice, **arguments).model.get_weights()
 
 
 def refused(path, model, *names, **options):
     """Check that the file is refused for the model, with these names, and nothing is assigned."""
-    before = model.get_weights()
+    weights = model.get_weights()
     with pytest.raises(WarmStartError) as raised:
         begun(path, model, **options)
     for name in (str(path), *names):
         assert name in str(raised.value), raised.value
-    assert equal(model.get_weights(), before)
+    assert equal(model.get_weights(), weights)
 
 
 EXPECTED = [NET["l1"]["kernel"], NET["l1"]["bias"], NET["head"]["kernel"]]
@@ -130,8 +130,8 @@ def test_layers_in_a_list_fit_by_keras_2s_names(tmp_path):
     model = eager(Stack())
     path = saved(tmp_path, net={"blocks": {"0": NET["l1"], "1": NET["head"]}})
     assert equal(begun(path, model), EXPECTED)
-    theirs = tf.train.Checkpoint(net=model).save(str(tmp_path / "own"))
-    refused(theirs, model, "is not in it; looked for blocks/0/_kernel")
+    checkpoint = tf.train.Checkpoint(net=model).save(str(tmp_path / "own"))
+    refused(checkpoint, model, "is not in it; looked for blocks/0/_kernel")
 
 
 def test_a_directory_gives_its_latest_checkpoint_and_a_file_of_one_the_whole(tmp_path):
@@ -205,7 +205,8 @@ def test_values_of_a_layer_with_another_name_are_not_taken_for_its_own(tmp_path)
 
 @pytest.mark.parametrize("whole", [False, True])
 def test_weights_in_the_layout_of_keras_2_are_refused_with_advice(whole, tmp_path):
-    source, path = sequential(keras.layers.Dense(2)), tmp_path / "old.h5"
+    source = sequential(keras.layers.Dense(2))
+    path = tmp_path / "old.h5"
     if whole:
         legacy_h5_format.save_model_to_hdf5(source, str(path))
     else:
@@ -239,7 +240,7 @@ def test_a_link_out_of_an_hdf5_file_is_not_followed(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("name", "seen"),
+    ("name", "description"),
     [
         (
             "gone.weights.h5",
@@ -253,14 +254,14 @@ def test_a_link_out_of_an_hdf5_file_is_not_followed(tmp_path):
         ("data.h5", "is an HDF5 file with pixels; expected Keras weights"),
     ],
 )
-def test_what_is_no_source_is_refused_with_what_was_seen(name, seen, tmp_path):
+def test_what_is_no_source_is_refused_with_what_was_seen(name, description, tmp_path):
     (tmp_path / "notes.txt").write_text("hello, world")
     (tmp_path / "empty.h5").touch()
     (tmp_path / "exported").mkdir()
     (tmp_path / "exported/saved_model.pb").touch()
     with h5py.File(tmp_path / "data.h5", "w") as file:
         file["pixels"] = np.zeros(3)
-    refused(tmp_path / name, dense_net(), seen, "expected")
+    refused(tmp_path / name, dense_net(), description, "expected")
 
 
 # Models
@@ -313,15 +314,16 @@ class Begins(keras.callbacks.Callback):
 
 
 def test_a_fresh_unbuilt_model_is_built_first_and_callbacks_see_the_values(base):
-    given = late_mlp()
-    given(np.zeros((1, 8), "float32"))
-    given.optimizer.build(given.trainable_variables)
-    given.load_weights(base)
-    callback, said = Begins(), []
-    options = {"warm_start": base, "notice": said.append, "callbacks": lambda: [callback]}
+    expected = late_mlp()
+    expected(np.zeros((1, 8), "float32"))
+    expected.optimizer.build(expected.trainable_variables)
+    expected.load_weights(base)
+    callback = Begins()
+    notices = []
+    options = {"warm_start": base, "notice": notices.append, "callbacks": lambda: [callback]}
     fitted(late_mlp, unvalidated, epochs=1, **options)
-    assert equal(callback.seen, given.get_weights())
-    (notice,) = said
+    assert equal(callback.seen, expected.get_weights())
+    (notice,) = notices
     assert re.fullmatch(
         rf"begins from {base} \(Keras weights, digest \w{{8}}\): 8 of the model's 8 variables",
         notice,
@@ -355,14 +357,15 @@ def test_a_resumed_trial_ends_alike_without_the_file_and_says_what_it_cannot(tmp
         options |= {"callbacks": callbacks, "warm_start": warm_start, "epochs": 2}
         return Runner(tmp_path / name)(regression, **UNVALIDATED, **options).results.trials[0]
 
-    cold, whole = ran("cold", None), ran("whole", WarmStart(base))
-    said = []
-    resumed = ran("resumed", WarmStart(base), [base], listener=said.append)
+    cold = ran("cold", None)
+    whole = ran("whole", WarmStart(base))
+    events = []
+    resumed = ran("resumed", WarmStart(base), [base], listener=events.append)
     assert [attempt.outcome for attempt in resumed.attempts] == ["crashed", "complete"]
     assert [e.metrics for e in resumed.epochs] == [e.metrics for e in whole.epochs]
     assert [e.metrics for e in resumed.epochs] != [e.metrics for e in cold.epochs]
     without = "without the file it can be neither started again nor verified"
-    assert sum(without in str(event) for event in said) == 1
+    assert sum(without in str(event) for event in events) == 1
     report = dict(resumed.warm_start)
     assert list(report.pop("matched").values()) == ["layers/dense/vars/0", "layers/dense/vars/1"]
     numbers = {"of": 2, "optimizer": 0, "mismatches": []}
@@ -376,18 +379,19 @@ def test_another_trials_checkpoint_is_found_by_its_finished_epochs(place, tmp_pa
     often = {"checkpoint_every": Every(steps=1), "keep": Keep(last=9)}
     ran = Runner(tmp_path)(regression, **UNVALIDATED, epochs=3, **often, **places)
     trial = ran.results.best
-    kept = {checkpoint.step: checkpoint.path for checkpoint in trial.checkpoints}
-    assert kept.keys() == set(range(1, 7))
+    paths = {checkpoint.step: checkpoint.path for checkpoint in trial.checkpoints}
+    assert paths.keys() == set(range(1, 7))
 
-    def begin(at, number=0):
-        given, said = WarmStart.from_trial("small", number, at=at, **places), []
+    def begin(epoch, number=0):
+        source = WarmStart.from_trial("small", number, at=epoch, **places)
+        notices = []
         data = lambda: without_validation(None)  # noqa: E731
-        weights = begun(given.path, regression(None), data, said, at=at)
-        return weights, said[0].partition(" (")[0]
+        weights = begun(source.path, regression(None), data, notices, at=epoch)
+        return weights, notices[0].partition(" (")[0]
 
-    for at, step in (("last", 6), (1, 2), (2, 4)):
-        weights, said = begin(at)
-        assert said == f"begins from {kept[step]}"
+    for epoch, step in (("last", 6), (1, 2), (2, 4)):
+        weights, message = begin(epoch)
+        assert message == f"begins from {paths[step]}"
         assert equal(weights, trial.load_model(at=step).get_weights())
     if place is None:
         [end] = list_checkpoints(tmp_path / "runs/small/trial-00000/end")
@@ -408,7 +412,7 @@ def test_the_optimizer_is_taken_by_its_slots_and_never_for_another_kind(tmp_path
     path = list_checkpoints(tmp_path)[-1]
     target = dense_net(keras.optimizers.SGD(0.1, momentum=0.9))
     begun(path, target, optimizer=True)
-    slots = [[v.numpy() for v in each.optimizer.variables[2:]] for each in (source, target)]
+    slots = [[v.numpy() for v in model.optimizer.variables[2:]] for model in (source, target)]
     assert equal(*slots)
     assert all(np.any(slot) for slot in slots[0])
     assert float(target.optimizer.learning_rate.numpy()) == pytest.approx(0.1)
@@ -420,9 +424,9 @@ def test_the_optimizer_is_taken_by_its_slots_and_never_for_another_kind(tmp_path
 def test_numbers_of_generated_names_are_of_no_account_and_those_of_the_users_are(tmp_path):
     def net(name=None):
         layers = [keras.Input((2,)), keras.layers.Dense(2, name=name)]
-        made = keras.Sequential(layers)
-        made.compile("sgd", "mse")
-        return made
+        model = keras.Sequential(layers)
+        model.compile("sgd", "mse")
+        return model
 
     def checkpoint(name):
         ones = (np.ones((4, 2)), np.ones((4, 2)))
@@ -440,7 +444,8 @@ def test_numbers_of_generated_names_are_of_no_account_and_those_of_the_users_are
 
 
 def test_a_file_that_has_changed_is_refused_by_the_digest_of_its_content(tmp_path):
-    base, copy = tmp_path / "base.weights.h5", tmp_path / "copy.weights.h5"
+    base = tmp_path / "base.weights.h5"
+    copy = tmp_path / "copy.weights.h5"
     dense_net().save_weights(base)
     shutil.copy(base, copy)
 
