@@ -101,13 +101,13 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.parametrize("given", [pytest.param("file", marks=pytest.mark.whole), "no file"])
-def test_worker_processes_on_dask_give_the_same_sweep(given, pruned, alone, tmp_path, here):
+@pytest.mark.parametrize("source", [pytest.param("file", marks=pytest.mark.whole), "no file"])
+def test_worker_processes_on_dask_give_the_same_sweep(source, pruned, alone, tmp_path, here):
     """From no file as from a notebook: the definition is in one process only, and has to travel."""
-    workers = 2 if given == "file" else 1
+    workers = 2 if source == "file" else 1
     file = pruned / "pruned.py"
     runs = tmp_path / "runs"
-    if given == "file":
+    if source == "file":
         run = ("run", file, "--engine", "dask", "--workers", workers)
         ended = command(*run, "--runs-dir", runs, cwd=tmp_path)
     else:
@@ -125,7 +125,7 @@ def test_worker_processes_on_dask_give_the_same_sweep(given, pruned, alone, tmp_
     total = len(alone)
     assert sum("attempt 1 started" in line for line in lines) == total, "the driver tells of each"
     assert sum("attempt 1 complete" in line or "pruned value" in line for line in lines) == total
-    if given == "no file":
+    if source == "no file":
         states = [trial.state for trial in trials_in(runs, "pruned")]
         assert ended.out.strip().splitlines()[-1] == str(states)
         by_hand = here("worker", "pruned", "--runs-dir", runs, cwd=tmp_path)
