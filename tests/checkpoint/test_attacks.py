@@ -57,7 +57,7 @@ def test_a_forged_manifest_is_damage_and_the_checkpoint_before_is_used(store, ch
     forge(second, change)
     with pytest.raises(CorruptCheckpointError):
         load_checkpoint(second)
-    assert [kept.good for kept in read_kept([store.directory])] == [True, False]
+    assert [checkpoint.good for checkpoint in read_kept([store.directory])] == [True, False]
     notices = []
     assert load_newest([store.directory], notices.append).step == 1
     assert second.with_name("step-000000002.corrupt-1").is_dir()
@@ -129,7 +129,7 @@ def test_a_disk_that_does_not_tell_is_no_reason_to_begin_anew(
     if owner is Path and code == errno.EIO:
         assert load_newest([store.directory], notices.append).step == 1
         assert "cannot be read" in notices[0]
-        assert [kept.good for kept in read_kept([store.directory])] == [True, False]
+        assert [checkpoint.good for checkpoint in read_kept([store.directory])] == [True, False]
     else:
         for look in (load_newest, read_kept):
             with pytest.raises(CheckpointError, match="check the disk") as raised:

@@ -45,54 +45,58 @@ def kill_everywhere(work, directory, make):
         none), how many checkpoints bear a name, and how many notices there were.
     """
     names = operations_of(work, directory, make)
-    for at, name in enumerate(names, 1):
+    for number, name in enumerate(names, 1):
         moments = ["before", "half", "after"] if name == "write" else ["before", "after"]
         for moment in moments:
             CheckpointStore(directory).commit(snapshot(1))
-            status = killed_at(work, make(directory, operations=KillingOperations(at, moment)))
-            assert os.WIFSIGNALED(status), (name, at, moment)
+            status = killed_at(work, make(directory, operations=KillingOperations(number, moment)))
+            assert os.WIFSIGNALED(status), (name, number, moment)
             assert os.WTERMSIG(status) == signal.SIGKILL
             notices = []
             loaded = load_newest([directory], notices.append)
             step = None if loaded is None else loaded.step
             sweep_leftovers(directory)
-            left = [p.name for p in directory.iterdir() if p.name.startswith(".")]
-            assert left == [], "what a dead writer leaves is swept"
+            leftovers = [p.name for p in directory.iterdir() if p.name.startswith(".")]
+            assert leftovers == [], "what a dead writer leaves is swept"
             count = len(list(directory.iterdir()))
             shutil.rmtree(directory)
-            yield name, at, moment, step, count, len(notices)
+            yield name, number, moment, step, count, len(notices)
 
 
 def test_a_commit_killed_at_any_operation_leaves_the_newest_complete_checkpoint(tmp_path):
-    seen = list(kill_everywhere(commit_two, tmp_path / "c", CheckpointStore))
+    kills = list(kill_everywhere(commit_two, tmp_path / "c", CheckpointStore))
     renamed = next(
-        i for i, (name, _, moment, *_) in enumerate(seen) if (name, moment) == ("rename", "after")
+        i for i, (name, _, moment, *_) in enumerate(kills) if (name, moment) == ("rename", "after")
     )
-    for index, (name, at, moment, step, count, notices) in enumerate(seen):
+    for index, (name, number, moment, step, count, notices) in enumerate(kills):
         expected = (2, 2, 0) if index >= renamed else (1, 1, 0)
-        assert (step, count, notices) == expected, (name, at, moment)
-    assert {name for name, *_ in seen} >= {"create", "write", "fsync", "close", "rename"}
+        assert (step, count, notices) == expected, (name, number, moment)
+    assert {name for name, *_ in kills} >= {"create", "write", "fsync", "close", "rename"}
 
 
 def test_a_deletion_killed_at_any_operation_leaves_all_of_a_checkpoint_or_nothing(tmp_path):
-    seen = list(kill_everywhere(delete_one, tmp_path / "c", CheckpointStore))
-    for name, at, moment, step, count, notices in seen:
+    kills = list(kill_everywhere(delete_one, tmp_path / "c", CheckpointStore))
+    for name, number, moment, step, count, notices in kills:
         gone = (name, moment) != ("rename", "before")
-        assert (step, count, notices) == ((None, 0, 0) if gone else (1, 1, 0)), (name, at, moment)
+        assert (step, count, notices) == ((None, 0, 0) if gone else (1, 1, 0)), (
+            name,
+            number,
+            moment,
+        )
 
 
 def test_control_a_store_that_overwrites_is_caught(tmp_path):
-    seen = kill_everywhere(commit_two, tmp_path / "c", OverwritingStore)
-    assert any(notices for *_, notices in seen), "half a checkpoint was found under a real name"
+    kills = kill_everywhere(commit_two, tmp_path / "c", OverwritingStore)
+    assert any(notices for *_, notices in kills), "half a checkpoint was found under a real name"
 
 
 def cut_power_everywhere(directory, *, undo_renames):
     """Cut the power before each operation of a commit, and after it was announced."""
-    seen = []
-    for at in range(1, len(operations_of(commit_two, directory)) + 2):
+    cuts = []
+    for number in range(1, len(operations_of(commit_two, directory)) + 2):
         CheckpointStore(directory).commit(snapshot(1))
         notices = []
-        operations = PowerCutOperations(at, undo_renames=undo_renames)
+        operations = PowerCutOperations(number, undo_renames=undo_renames)
         announced = False
         try:
             CheckpointStore(directory, operations=operations).commit(snapshot(2))
@@ -101,18 +105,18 @@ def cut_power_everywhere(directory, *, undo_renames):
         except PowerCut:
             assert not announced
         loaded = load_newest([directory], notices.append)
-        seen.append((None if loaded is None else loaded.step, announced, notices))
+        cuts.append((None if loaded is None else loaded.step, announced, notices))
         shutil.rmtree(directory)
-    return seen
+    return cuts
 
 
 @pytest.mark.parametrize("undo_renames", [False, True])
 def test_a_power_cut_anywhere_loses_nothing_that_was_announced(tmp_path, undo_renames):
-    seen = cut_power_everywhere(tmp_path / "c", undo_renames=undo_renames)
-    for step, announced, notices in seen:
+    cuts = cut_power_everywhere(tmp_path / "c", undo_renames=undo_renames)
+    for step, announced, notices in cuts:
         assert step in ((2,) if announced else (1, 2))
         assert notices == []
-    assert [announced for _, announced, _ in seen] == [False] * (len(seen) - 1) + [True]
+    assert [announced for _, announced, _ in cuts] == [False] * (len(cuts) - 1) + [True]
 
 
 def left_behind(directory):
@@ -123,9 +127,9 @@ def left_behind(directory):
 def test_a_disk_that_fails_at_any_operation_leaves_nothing_half_written(tmp_path, code):
     directory = tmp_path / "c"
     names = operations_of(commit_two, directory)
-    for at, name in enumerate(names, 1):
+    for number, name in enumerate(names, 1):
         CheckpointStore(directory).commit(snapshot(1))
-        failing = CheckpointStore(directory, operations=FailingOperations(at, code))
+        failing = CheckpointStore(directory, operations=FailingOperations(number, code))
         with pytest.raises(CheckpointError) as raised:
             failing.commit(snapshot(2))
         message = str(raised.value)
@@ -134,10 +138,10 @@ def test_a_disk_that_fails_at_any_operation_leaves_nothing_half_written(tmp_path
         assert re.search(r"needs about \d+ bytes, and 12345 bytes are free", message)
         assert ("sweeper gc" in message) == (code in (errno.ENOSPC, errno.EDQUOT))
         whole = ["step-000000001"]
-        if at == len(names):
+        if number == len(names):
             assert name == "fsync_directory"
             whole.append("step-000000002")
-        assert left_behind(directory) == whole, (name, at)
+        assert left_behind(directory) == whole, (name, number)
         assert load_newest([directory], pytest.fail).step == len(whole)
         assert failing.commit(snapshot(3)).step == 3, "the next one is written as ever"
         shutil.rmtree(directory)
@@ -146,14 +150,14 @@ def test_a_disk_that_fails_at_any_operation_leaves_nothing_half_written(tmp_path
 def test_a_file_system_that_is_full_says_how_much_is_needed_and_free(tmp_path):
     mount = tmp_path / "small"
     mount.mkdir()
-    done = subprocess.run(
+    process = subprocess.run(
         ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(mount)],
         capture_output=True,
         text=True,
         check=False,
     )
-    if done.returncode:
-        pytest.skip(f"mounting a small tmpfs is not allowed here: {done.stderr.strip()}")
+    if process.returncode:
+        pytest.skip(f"mounting a small tmpfs is not allowed here: {process.stderr.strip()}")
     try:
         store = CheckpointStore(mount / "checkpoints")
         store.commit(snapshot(1))

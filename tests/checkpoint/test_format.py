@@ -129,7 +129,8 @@ def test_the_state_is_what_it_was_when_the_snapshot_was_taken(store):
 
 
 def test_the_digest_is_of_values_dtypes_shapes_and_order_and_not_of_names():
-    a, b = np.arange(6, dtype=np.int32), np.ones(6, np.int32)
+    a = np.arange(6, dtype=np.int32)
+    b = np.ones(6, np.int32)
     of = digest(made_of({"a": a, "b": b}, ["a", "b"]))
     assert of == digest(made_of({"x": a.copy(), "y": b, "other": a}, ["x", "y"]))
     for tensors, names in [
@@ -162,12 +163,12 @@ def test_variables_updated_while_they_are_written_are_stored_as_they_were(tmp_pa
     def held():
         return {f"v{i}": v.read_value() for i, v in enumerate(variables)}
 
-    before = [v.numpy().tobytes() for v in variables]
+    values = [v.numpy().tobytes() for v in variables]
     taken = made_of(held(), held())
     digest_before = digest(taken)
     store = CheckpointStore(tmp_path / "checkpoints", operations=Training())
     loaded = load_checkpoint(store.commit(taken).path)
-    assert [loaded.tensors[f"v{i}"].tobytes() for i in range(len(variables))] == before
+    assert [loaded.tensors[f"v{i}"].tobytes() for i in range(len(variables))] == values
     assert loaded.digest == digest_before
     assert variables[0].numpy() > 6, "it was updated at each write"
     assert digest(made_of(held(), held())) != digest_before
@@ -186,11 +187,12 @@ def test_tensors_that_repeat_another_are_left_out_of_the_file_and_of_the_digest(
             repeated={"v": ("v/1", "v/2")},
         )
         expected = digest(snapshot)
-        done = CheckpointStore(tmp_path / f"{second} {third}").commit(snapshot)
-        assert done.digest == expected
-        return done
+        checkpoint = CheckpointStore(tmp_path / f"{second} {third}").commit(snapshot)
+        assert checkpoint.digest == expected
+        return checkpoint
 
-    alike, apart = committed(1.0, 1.0), committed(1.0, 2.0)
+    alike = committed(1.0, 1.0)
+    apart = committed(1.0, 2.0)
     assert sorted(load_checkpoint(alike.path).tensors) == ["v", "w"]
     assert sorted(load_checkpoint(apart.path).tensors) == ["v", "v/1", "v/2", "w"]
     assert alike.digest != apart.digest

@@ -27,7 +27,7 @@ def test_the_location_is_a_setting_read_and_typed_as_it_is_written(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("url", "said"),
+    ("url", "reason"),
     [
         ("http://host/x", "none of the known object stores"),
         ("s3://", "names no bucket"),
@@ -41,8 +41,8 @@ def test_the_location_is_a_setting_read_and_typed_as_it_is_written(monkeypatch):
         ("s3://bucket/key:SECRET", "cannot be part"),
     ],
 )
-def test_what_is_no_location_is_refused_with_a_reason_and_no_secret(url, said):
-    with pytest.raises(UsageError, match=f"--checkpoints: found.*{said}") as caught:
+def test_what_is_no_location_is_refused_with_a_reason_and_no_secret(url, reason):
+    with pytest.raises(UsageError, match=f"--checkpoints: found.*{reason}") as caught:
         load_settings(checkpoints=url)
     assert "SECRET" not in str(caught.value)
 
@@ -50,7 +50,7 @@ def test_what_is_no_location_is_refused_with_a_reason_and_no_secret(url, said):
 def test_only_checkpoints_go_to_their_location_which_every_trial_must_reach(tmp_path):
     ran = Runner(tmp_path)(checkpoints_dir=tmp_path / "large")
     attempt = Path("small", "trial-00000", "attempt-01")
-    directories = {Path(kept.path).parent for kept in ran.results.best.checkpoints}
+    directories = {Path(checkpoint.path).parent for checkpoint in ran.results.best.checkpoints}
     assert directories == {tmp_path / "large" / attempt / "checkpoints"}
     assert not (tmp_path / "runs" / attempt / "checkpoints").exists()
     assert not (tmp_path / "large" / attempt / "log.txt").exists()

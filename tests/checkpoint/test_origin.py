@@ -50,7 +50,7 @@ def test_a_checkpoint_of_another_origin_is_refused_by_name_and_left_as_it_is(
     tmp_path, other, message
 ):
     path = written(tmp_path, replace(MINE, **other))
-    before = {file: file.read_bytes() for file in path.iterdir()}
+    contents = {file: file.read_bytes() for file in path.iterdir()}
     for read in (
         lambda: load_newest([tmp_path], pytest.fail, origin=MINE),
         lambda: read_kept([tmp_path], origin=MINE),
@@ -59,7 +59,7 @@ def test_a_checkpoint_of_another_origin_is_refused_by_name_and_left_as_it_is(
             read()
         assert message in str(raised.value)
         assert str(path) in str(raised.value)
-    assert {file: file.read_bytes() for file in path.iterdir()} == before
+    assert {file: file.read_bytes() for file in path.iterdir()} == contents
     assert load_newest([tmp_path], pytest.fail).step == 1, "control: without an origin it is read"
 
 
@@ -131,13 +131,14 @@ def claim_twice(directory, *, at_once):
 
 def test_of_two_who_begin_at_the_same_moment_one_is_refused(tmp_path, monkeypatch):
     """Both look, and find nothing, before either writes."""
-    both_looked, first = threading.Barrier(2), threading.local()
+    both_looked = threading.Barrier(2)
+    first = threading.local()
 
     def looking(directory):
-        found = read_marker(directory)
+        marker = read_marker(directory)
         if not hasattr(first, "look"):
             first.look = both_looked.wait(10)
-        return found
+        return marker
 
     monkeypatch.setattr(markers, "read_marker", looking)
     (refused,) = claim_twice(tmp_path, at_once=True)

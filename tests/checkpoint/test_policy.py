@@ -181,16 +181,16 @@ def test_neither_the_newest_nor_the_only_good_one_is_ever_selected(keep, checkpo
 def test_control_a_policy_that_keeps_only_the_best_is_caught():
     checkpoints = [kept(1, 0.1), kept(2, 0.9)]
 
-    def best_alone(found):
-        return frozenset(found) - {min(found, key=lambda c: c.metrics["val_loss"])}
+    def best_alone(candidates):
+        return frozenset(candidates) - {min(candidates, key=lambda c: c.metrics["val_loss"])}
 
     assert not spares_newest_and_good(best_alone, checkpoints)
 
 
 @given(keeps, checkpoints_strategy)
 def test_selecting_again_from_what_is_left_selects_nothing(keep, checkpoints):
-    left = [c for c in checkpoints if c not in keep.select(checkpoints)]
-    assert keep.select(left) == frozenset()
+    rest = [c for c in checkpoints if c not in keep.select(checkpoints)]
+    assert keep.select(rest) == frozenset()
 
 
 def history_of(*pairs):

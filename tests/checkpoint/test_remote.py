@@ -83,29 +83,29 @@ def kill_everywhere(work, prefix, make=RemoteCheckpointStore):
     with through(counting):
         work(make(prefix))
     shutil.rmtree(disk)
-    seen = []
-    for at, name in enumerate(counting.names, 1):
+    kills = []
+    for number, name in enumerate(counting.names, 1):
         for moment in ("before", "after"):
             RemoteCheckpointStore(prefix).commit(snapshot(1))
-            with through(KillingObjects(at, moment)):
+            with through(KillingObjects(number, moment)):
                 status = killed_at(work, make(prefix))
-            assert os.WIFSIGNALED(status), (name, at, moment)
+            assert os.WIFSIGNALED(status), (name, number, moment)
             assert os.WTERMSIG(status) == signal.SIGKILL
             notices = []
             loaded = load_newest([prefix], notices.append)
             sweep_remote(prefix)
             assert unfinished(prefix) == [], "what a dead writer left is swept"
-            seen.append((name, moment, None if loaded is None else loaded.step, len(notices)))
+            kills.append((name, moment, None if loaded is None else loaded.step, len(notices)))
             shutil.rmtree(disk)
-    return seen
+    return kills
 
 
 def test_an_upload_killed_at_any_operation_is_committed_or_absent(prefix):
-    seen = kill_everywhere(commit_two, prefix)
+    kills = kill_everywhere(commit_two, prefix)
     committed = (f"upload {MANIFEST_FILE}", "after")
-    for name, moment, step, notices in seen:
+    for name, moment, step, notices in kills:
         assert (step, notices) == ((2, 0) if (name, moment) == committed else (1, 0)), name
-    assert {name for name, *_ in seen} >= {
+    assert {name for name, *_ in kills} >= {
         f"upload {TENSORS_FILE}",
         "upload state.json",
         "size",
@@ -117,23 +117,23 @@ def test_an_upload_that_fails_at_any_operation_leaves_the_one_before(prefix):
     counting = CountingObjects()
     with through(counting):
         RemoteCheckpointStore(prefix).commit(snapshot(1))
-    for at in range(1, len(counting.names) + 1):
-        with through(FailingObjects(at, "before")), pytest.raises(CheckpointError):
+    for number in range(1, len(counting.names) + 1):
+        with through(FailingObjects(number, "before")), pytest.raises(CheckpointError):
             RemoteCheckpointStore(prefix).commit(snapshot(2))
         assert load_newest([prefix], pytest.fail).step == 1
     assert RemoteCheckpointStore(prefix).commit(snapshot(3)).step == 3
 
 
 def test_a_remote_deletion_killed_anywhere_leaves_all_of_a_checkpoint_or_nothing(prefix):
-    seen = kill_everywhere(delete_one, prefix)
-    for name, moment, step, notices in seen:
-        there = (name, moment) == (f"remove {MANIFEST_FILE}", "before")
-        assert (step, notices) == ((1, 0) if there else (None, 0)), (name, moment)
+    kills = kill_everywhere(delete_one, prefix)
+    for name, moment, step, notices in kills:
+        whole = (name, moment) == (f"remove {MANIFEST_FILE}", "before")
+        assert (step, notices) == ((1, 0) if whole else (None, 0)), (name, moment)
 
 
 def test_control_a_store_that_puts_the_manifest_first_is_caught(prefix):
-    seen = kill_everywhere(commit_two, prefix, ManifestFirst)
-    assert any(notices for *_, notices in seen), "half a checkpoint had a manifest"
+    kills = kill_everywhere(commit_two, prefix, ManifestFirst)
+    assert any(notices for *_, notices in kills), "half a checkpoint had a manifest"
 
 
 def test_a_resume_finds_what_was_announced_though_no_listing_shows_it(prefix, monkeypatch):
@@ -191,10 +191,10 @@ def test_a_store_that_does_not_answer_is_no_empty_one(prefix, monkeypatch):
 
     path = RemoteCheckpointStore(prefix).commit(snapshot(1)).path
     monkeypatch.setattr(FileObjects, "download", unreachable)
-    for known in ([], [path]):
+    for paths in ([], [path]):
         for look in (partial(load_newest, notice=pytest.fail), read_kept):
             with pytest.raises(CheckpointError, match="cannot be read"):
-                look([prefix], known=known)
+                look([prefix], known=paths)
     monkeypatch.setattr(FileObjects, "list", unreachable)
     with pytest.raises(CheckpointError, match=r"cannot be listed.*credentials"):
         load_newest([prefix], pytest.fail)
@@ -232,10 +232,10 @@ def test_a_trial_that_changes_its_location_keeps_and_deletes_in_both(prefix, tmp
     disk = CheckpointStore(tmp_path / "attempt-01" / "checkpoints")
     here = disk.commit(snapshot(1)).path
     store = open_store(prefix)
-    there = store.commit(snapshot(2)).path
+    remote_path = store.commit(snapshot(2)).path
     assert load_newest([disk.directory, prefix], pytest.fail).step == 2
     store.delete(here)
-    disk.delete(there)
+    disk.delete(remote_path)
     assert (disk.list(), open_store(prefix).list()) == ((), ())
 
 
@@ -246,8 +246,8 @@ def test_the_local_copy_of_a_killed_upload_is_swept_and_no_other_is_left(prefix,
     operations = CountingObjects()
     with through(operations):
         RemoteCheckpointStore(prefix, spool=spool).commit(snapshot(2))
-    at = operations.names.index(f"upload {TENSORS_FILE}") + 1
-    with through(KillingObjects(at, "before")):
+    number = operations.names.index(f"upload {TENSORS_FILE}") + 1
+    with through(KillingObjects(number, "before")):
         assert os.WIFSIGNALED(killed_at(commit_two, RemoteCheckpointStore(prefix, spool=spool)))
     assert len(list(spool.iterdir())) == 1, "control: it was killed with its local copy"
     assert len(sweep_leftovers(spool)) == 1
@@ -303,8 +303,8 @@ print(threading.active_count())
 
 def test_importing_what_speaks_to_a_store_starts_no_thread_and_local_reading_imports_none():
     words = [sys.executable, "-c", IMPORTING]
-    done = subprocess.run(words, capture_output=True, text=True, check=True)
-    assert done.stdout.split() == ["False", "1"]
+    process = subprocess.run(words, capture_output=True, text=True, check=True)
+    assert process.stdout.split() == ["False", "1"]
 
 
 @pytest.fixture
@@ -327,13 +327,13 @@ def test_a_network_that_fails_one_request_in_ten_loses_nothing(s3, s3_url, monke
         set_s3_environment(monkeypatch, network.url)
         with through(ObjectStore("s3")):
             store = RemoteCheckpointStore(s3 / "flaky")
-            done = [store.commit(each) for each in taken]
-            read = [load_checkpoint(committed.path).digest for committed in done]
+            checkpoints = [store.commit(state) for state in taken]
+            read = [load_checkpoint(committed.path).digest for committed in checkpoints]
     assert network.failures > 3
     assert random.getstate() == generator, "nor does its client draw from a trial's generator"
-    assert read == [committed.digest for committed in done]
+    assert read == [committed.digest for committed in checkpoints]
     set_s3_environment(monkeypatch, s3_url)
-    assert [load_checkpoint(committed.path).digest for committed in done] == read
+    assert [load_checkpoint(committed.path).digest for committed in checkpoints] == read
 
 
 def test_a_bucket_that_is_not_there_is_named(s3):

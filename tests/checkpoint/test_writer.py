@@ -37,9 +37,9 @@ class GatedStore(CheckpointStore):
         self.most = max(self.most, self.under_way)
         self.begun.release()
         assert self.gate.acquire(timeout=WAIT)
-        done = super().commit(snapshot, trained_seconds=trained_seconds)
+        checkpoint = super().commit(snapshot, trained_seconds=trained_seconds)
         self.under_way -= 1
-        return done
+        return checkpoint
 
 
 class Ledger:
@@ -49,10 +49,10 @@ class Ledger:
         self.news = []
         self.threads = set()
 
-    def committed(self, done):
-        assert (done.path / "manifest.json").exists()
-        assert done.written_seconds is not None
-        self.news.append(f"+{done.step}")
+    def committed(self, checkpoint):
+        assert (checkpoint.path / "manifest.json").exists()
+        assert checkpoint.written_seconds is not None
+        self.news.append(f"+{checkpoint.step}")
         self.threads.add(threading.get_ident())
 
     def deleted(self, path):
@@ -174,10 +174,10 @@ class Watching(FileOperations):
 def test_each_tensor_is_let_go_while_the_others_are_still_being_written(tmp_path, ledger, keeping):
     class Keeping(CheckpointStore):
         def commit(self, snapshot, *, trained_seconds=0.0):
-            held = dict(snapshot.tensors)
-            done = super().commit(snapshot, trained_seconds=trained_seconds)
-            del held
-            return done
+            tensors = dict(snapshot.tensors)
+            checkpoint = super().commit(snapshot, trained_seconds=trained_seconds)
+            del tensors
+            return checkpoint
 
     arrays = [np.ones(10), np.ones(10)]
     watching = Watching(arrays)
@@ -199,7 +199,8 @@ def test_an_old_checkpoint_that_cannot_be_deleted_is_said_once_and_stops_nothing
                 raise OSError(errno.EACCES, os.strerror(errno.EACCES))
             super().rename(source, target)
 
-    operations, warned = Stuck(), []
+    operations = Stuck()
+    warned = []
     store = CheckpointStore(tmp_path, operations=operations)
     with writer_of(store, ledger, Keep(last=1), warn=warned.append) as writer:
         for step in (1, 2, 3):
@@ -230,21 +231,22 @@ def test_retention_by_hours_goes_by_training_time_over_all_attempts_and_by_no_wa
 ):
     wall = iter(range(10**9, 0, -(10**6)))
     monkeypatch.setattr("time.time", lambda: float(next(wall)))
-    store, now = CheckpointStore(tmp_path), 0.0
+    store = CheckpointStore(tmp_path)
+    moment = 0.0
 
-    def train(began, *steps, **before):
-        nonlocal now
-        now = began
+    def train(began, *steps, **history):
+        nonlocal moment
+        moment = began
         keep = Keep(last=1, every_hours=1)
-        with writer_of(store, ledger, keep, clock=lambda: now, **before) as writer:
+        with writer_of(store, ledger, keep, clock=lambda: moment, **history) as writer:
             for step, seconds in steps:
-                now = began + seconds
+                moment = began + seconds
                 writer.submit(snapshot(step))
                 writer.flush()
         return read_kept([store.directory])
 
-    kept = train(5_000.0, (1, 600), (2, 3_700), (3, 3_800))
-    assert [(k.step, k.trained_seconds) for k in kept] == [(2, 3_700.0), (3, 3_800.0)]
-    rest = {"kept": kept, "trained_seconds": 3_800.0}
-    kept = train(3.0, (4, 3_300), (5, 3_500), (6, 3_600), **rest)
-    assert [k.step for k in kept] == [2, 5, 6]
+    checkpoints = train(5_000.0, (1, 600), (2, 3_700), (3, 3_800))
+    assert [(k.step, k.trained_seconds) for k in checkpoints] == [(2, 3_700.0), (3, 3_800.0)]
+    rest = {"kept": checkpoints, "trained_seconds": 3_800.0}
+    checkpoints = train(3.0, (4, 3_300), (5, 3_500), (6, 3_600), **rest)
+    assert [k.step for k in checkpoints] == [2, 5, 6]

@@ -58,7 +58,7 @@ class FakeReader:
     """Reads from studies that were made."""
 
     def __init__(self, *studies):
-        self.studies = {each.status.study: each for each in studies}
+        self.studies = {study.status.study: study for study in studies}
 
     def put(self, *trials):
         """Have the study ``digits`` be of these trials."""

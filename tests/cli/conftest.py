@@ -22,8 +22,8 @@ def results():
 @pytest.fixture(autouse=True)
 def bare_directory(tmp_path, monkeypatch):
     """Give each test an empty current directory and an environment without our variables."""
-    ours = [name for name in os.environ if name.startswith("SWEEPER_")]
-    for name in [name for name in ours if not name.startswith("SWEEPER_TEST_")]:
+    names = [name for name in os.environ if name.startswith("SWEEPER_")]
+    for name in [name for name in names if not name.startswith("SWEEPER_TEST_")]:
         monkeypatch.delenv(name)
     monkeypatch.chdir(tmp_path)
     return tmp_path

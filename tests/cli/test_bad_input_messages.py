@@ -109,11 +109,11 @@ def a_study_that_trained():
             ended = Ending("failed", error="ValueError: no such layer")
             if value is not None:
                 ended = Ending("complete", end_step=30, value=value, digest="d")
-                kept = Path("runs/digits/trial-00000/attempt-01/checkpoints").absolute()
-                (kept / "step-000000020").mkdir(parents=True)
+                directory = Path("runs/digits/trial-00000/attempt-01/checkpoints").absolute()
+                (directory / "step-000000020").mkdir(parents=True)
                 for step in (20, 30):
                     checkpoint = CheckpointRecord(
-                        step, step // 10, "d", 9, str(kept / f"step-0000000{step}")
+                        step, step // 10, "d", 9, str(directory / f"step-0000000{step}")
                     )
                     repository.record_checkpoint(claim.token, checkpoint)
             repository.finish(claim.token, ended)
@@ -201,8 +201,8 @@ def typed(words):
     verb, *rest = words.split()
     if verb not in ("run", "extend"):
         return [verb, *rest]
-    own = [] if "--workers" in rest else ["--workers", "1"]
-    return [verb, *rest, *own, *([] if "--isolation" in rest else ["--isolation", "inline"])]
+    workers = [] if "--workers" in rest else ["--workers", "1"]
+    return [verb, *rest, *workers, *([] if "--isolation" in rest else ["--isolation", "inline"])]
 
 
 def whole_message(answer, here):
@@ -220,23 +220,23 @@ def whole_message(answer, here):
 
 
 @pytest.mark.parametrize(
-    ("words", "given", "code", "message"), BAD_INPUTS, ids=[bad[0] for bad in BAD_INPUTS]
+    ("words", "state", "code", "message"), BAD_INPUTS, ids=[bad[0] for bad in BAD_INPUTS]
 )
 def test_a_bad_input_ends_in_its_message(  # noqa: PLR0917
-    call, bare_directory, capsys, monkeypatch, words, given, code, message
+    call, bare_directory, capsys, monkeypatch, words, state, code, message
 ):
-    GIVEN[given]()
-    if given == "a full disk":
+    GIVEN[state]()
+    if state == "a full disk":
         monkeypatch.setattr("sweeper.checkpoint.operations.FileOperations.fsync", no_space)
     capsys.readouterr()
-    before = sorted(bare_directory.rglob("*.py"))
+    sources = sorted(bare_directory.rglob("*.py"))
     answer = call(*typed(words))
     assert whole_message(answer, bare_directory) == message
     assert answer.code == int(code)
     a_trial_ran = answer.code == TRIALS_FAILED or message.startswith("error: trial 0 shows")
     if not a_trial_ran:
         assert answer.out == ""
-    if given in ("", "files") and not a_trial_ran:
-        left = [p for p in bare_directory.iterdir() if p.name not in ("__pycache__", *FILES)]
-        assert left == [], "a command that was refused leaves nothing"
-    assert sorted(bare_directory.rglob("*.py")) == before
+    if state in ("", "files") and not a_trial_ran:
+        leftovers = [p for p in bare_directory.iterdir() if p.name not in ("__pycache__", *FILES)]
+        assert leftovers == [], "a command that was refused leaves nothing"
+    assert sorted(bare_directory.rglob("*.py")) == sources

@@ -54,7 +54,8 @@ def read(count, width):
 def other():
     return 1
 """
-FILE, HELPER = "study_of_edits.py", "helpers_of_edits.py"
+FILE = "study_of_edits.py"
+HELPER = "helpers_of_edits.py"
 
 EDITS = {
     "a comment": (FILE, "    rate =", "    # drawn\n    rate =", None),
@@ -80,10 +81,10 @@ def write_study(directory):
     return directory
 
 
-def edit(file, before, after):
+def edit(file, old, new):
     text = Path(file).read_text()
-    assert before in text
-    Path(file).write_text(text.replace(before, after))
+    assert old in text
+    Path(file).write_text(text.replace(old, new))
 
 
 @pytest.fixture(scope="module")
@@ -108,9 +109,10 @@ def finished(trained, monkeypatch):
 
 @pytest.mark.parametrize("change", EDITS)
 def test_what_run_resume_and_verify_say_of_an_edit(change, call, finished):
-    file, before, after, message = EDITS[change]
-    edit(file, before, after)
-    resume, verify = call("resume", "edits"), call("verify", "edits")
+    file, old, new, message = EDITS[change]
+    edit(file, old, new)
+    resume = call("resume", "edits")
+    verify = call("verify", "edits")
     run = call("run", FILE)
     if message is None:
         assert (run.code, resume.code, verify.code) == (0, 0, 0)
@@ -150,7 +152,7 @@ def test_what_run_resume_and_verify_say_of_an_edit(change, call, finished):
 def test_an_accepted_change_is_recorded_and_reported_by_every_verb(
     verb, change, message, call, finished
 ):
-    before = call("status", "edits", "--json").json["best"]
+    best_before = call("status", "edits", "--json").json["best"]
     edit(*change)
     accepted = call(*verb, "--accept-changes", "--trials", "3")
     assert accepted.code == 0
@@ -158,17 +160,17 @@ def test_an_accepted_change_is_recorded_and_reported_by_every_verb(
     assert call(*verb).code == 0, "it is asked for once"
     status = call("status", "edits", "--json").json
     assert [(g["trials"], g["current"], g["best"]["number"]) for g in status["codes"]] == [
-        ([0, 1], False, before["number"]),
+        ([0, 1], False, best_before["number"]),
         ([2], True, 2),
     ]
     assert status["best"]["number"] == 2
-    shown = call("status", "edits").out
-    assert "are ranked separately for each" in shown
+    output = call("status", "edits").out
+    assert "are ranked separately for each" in output
     for group in status["codes"]:
-        assert f"  {group['code']}" in shown
+        assert f"  {group['code']}" in output
     assert call("show", "edits", "0", "--json").json["code"] == status["codes"][0]["code"]
     assert call("best", "edits", "--json").json["number"] == 2
-    best = min((before, status["best"]), key=lambda trial: trial["value"])
+    best = min((best_before, status["best"]), key=lambda trial: trial["value"])
     assert call("best", "edits", "--all-code", "--json").json["number"] == best["number"]
     verify = call("verify", "edits")
     assert verify.code == 4
@@ -246,9 +248,9 @@ def cells(number, *edit):
         file = f"/tmp/ipykernel_{number}/{len(text)}.py"
         linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
         exec(compile(text, file, "exec"), namespace)
-    given = {"model": namespace["build_model"], "data": namespace["load_data"]}
+    factories = {"model": namespace["build_model"], "data": namespace["load_data"]}
     policy = {"objective": "loss", "threads": 1, "audit": "off"}
-    return Study(name="edits", **given, epochs=1, trials=1, **policy)
+    return Study(name="edits", **factories, epochs=1, trials=1, **policy)
 
 
 def test_an_edited_cell_is_refused_and_one_that_is_run_again_is_not():

@@ -55,22 +55,24 @@ def test_the_database_that_the_words_before_name_is_asked(stored, complete):
     assert complete("status", "--runs-dir", "elsewhere", "di") == ["digits-rate"]
 
 
-@pytest.mark.parametrize("what", ["nothing", "no database", "another version", "bad settings"])
-def test_what_cannot_be_read_completes_to_nothing_and_says_nothing(bare_directory, complete, what):
+@pytest.mark.parametrize("obstacle", ["nothing", "no database", "another version", "bad settings"])
+def test_what_cannot_be_read_completes_to_nothing_and_says_nothing(
+    bare_directory, complete, obstacle
+):
     file = bare_directory / "runs" / "sweeper.db"
-    if what == "no database":
+    if obstacle == "no database":
         file.parent.mkdir()
         file.write_text("notes " * 1000)
-    elif what == "another version":
+    elif obstacle == "another version":
         with Database.open(URL, create=True) as database:
             database.write(
                 lambda c: c.exec_driver_sql("update sweeper_alembic_version set version_num='9'")
             )
-    elif what == "bad settings":
+    elif obstacle == "bad settings":
         (bare_directory / "sweeper.toml").write_text("workers = [")
-    before = sorted(bare_directory.rglob("*"))
+    files = sorted(bare_directory.rglob("*"))
     assert complete("status", "di") == []
-    assert sorted(bare_directory.rglob("*")) == before
+    assert sorted(bare_directory.rglob("*")) == files
 
 
 def test_completion_imports_neither_tensorflow_nor_optuna(stored):
@@ -80,5 +82,5 @@ def test_completion_imports_neither_tensorflow_nor_optuna(stored):
     )
     typed = {"COMP_WORDS": "sweeper status di", "COMP_CWORD": "2"}
     env = {"_SWEEPER_COMPLETE": "complete_bash", **typed}
-    done = python("-c", program, cwd=stored, env=env)
-    assert done.out.split("\n")[:2] == ["digits-rate", "[]"], done.err
+    answer = python("-c", program, cwd=stored, env=env)
+    assert answer.out.split("\n")[:2] == ["digits-rate", "[]"], answer.err

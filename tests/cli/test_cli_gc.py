@@ -45,20 +45,22 @@ class StudyFiles:
         study = self.repository.study("digits")
         origin = Origin(study.name, study.identity, claim.number, study.seed)
         store = CheckpointStore(self.paths.checkpoints(claim.number, claim.attempt), origin=origin)
-        written = []
+        paths = []
         for step in steps:
-            made = store.commit(snapshot(step))
-            written.append(made.path)
-            record = CheckpointRecord(step, step, made.digest, made.bytes, str(made.path))
+            checkpoint = store.commit(snapshot(step))
+            paths.append(checkpoint.path)
+            record = CheckpointRecord(
+                step, step, checkpoint.digest, checkpoint.bytes, str(checkpoint.path)
+            )
             self.repository.record_checkpoint(claim.token, record)
-        return written
+        return paths
 
     def interrupted(self, *steps):
         """The paths of checkpoints of these steps, whose attempt is over."""
         claim = self.claim()
-        written = self.write(claim, *steps)
+        paths = self.write(claim, *steps)
         self.repository.finish(claim.token, Ending("interrupted"))
-        return written
+        return paths
 
     def stored(self, number):
         return [c.path for c in self.repository.trial("digits", number).checkpoints]
@@ -89,16 +91,16 @@ def test_checkpoints_that_no_rule_keeps_go_and_the_newest_of_all_attempts_stays(
 
 def test_a_running_trial_keeps_all(files):
     claim = files.claim()
-    written = files.write(claim, 1, 2, 3)
+    paths = files.write(claim, 1, 2, 3)
     assert files.collect() == ()
-    assert all(path.exists() for path in written)
+    assert all(path.exists() for path in paths)
 
 
 def test_the_database_lists_no_checkpoint_that_is_gone(files):
-    lost, kept = files.interrupted(1, 2)
+    lost, newest = files.interrupted(1, 2)
     CheckpointStore(lost.parent).delete(lost)
     files.collect()
-    assert files.stored(0) == [str(kept)]
+    assert files.stored(0) == [str(newest)]
 
 
 def test_what_dead_processes_and_readers_left_goes(files):
@@ -112,15 +114,15 @@ def test_what_dead_processes_and_readers_left_goes(files):
 def test_what_is_unfinished_goes_once_its_attempt_is_over(files):
     claim = files.claim()
     (whole,) = files.write(claim, 5)
-    left = whole.with_name(unfinished_name("writing", "step-000000006"))
-    left.mkdir()
+    unfinished = whole.with_name(unfinished_name("writing", "step-000000006"))
+    unfinished.mkdir()
     assert files.collect() == (), "a running trial keeps all"
     files.repository.finish(claim.token, Ending("interrupted"))
-    begun = whole.parents[1].with_name("attempt-02") / "checkpoints" / left.name
-    begun.mkdir(parents=True)
-    assert [(item.path, item.why) for item in files.collect()] == [(left, "unfinished")]
+    newer = whole.parents[1].with_name("attempt-02") / "checkpoints" / unfinished.name
+    newer.mkdir(parents=True)
+    assert [(item.path, item.why) for item in files.collect()] == [(unfinished, "unfinished")]
     assert list(whole.parent.iterdir()) == [whole]
-    assert begun.is_dir(), "a worker has begun an attempt meanwhile"
+    assert newer.is_dir(), "a worker has begun an attempt meanwhile"
 
 
 def test_a_predicate_that_only_code_knows_is_not_guessed(tmp_path):
@@ -204,13 +206,13 @@ def test_what_ran_before_a_trial_began_anew_goes_and_displaces_nothing(files):
         "digits", {"keep": Keep(last=1).describe(), "epochs": 4}, "loss", "minimize", 5, None, 0
     )
     files.repository.accept_while_nothing_has_a_value(changed, lambda n: n)
-    again = files.claim()
-    assert (again.number, again.attempt) == (claim.number, 2)
-    (now,) = files.write(again, 1)
-    files.repository.finish(again.token, Ending("interrupted"))
+    second = files.claim()
+    assert (second.number, second.attempt) == (claim.number, 2)
+    (path,) = files.write(second, 1)
+    files.repository.finish(second.token, Ending("interrupted"))
     assert [item.path.name for item in files.collect()] == ["step-000000008", "step-000000009"]
-    assert now.is_dir()
-    assert [c.path for c in files.repository.trial("digits", 0).checkpoints] == [str(now)]
+    assert path.is_dir()
+    assert [c.path for c in files.repository.trial("digits", 0).checkpoints] == [str(path)]
 
 
 def test_a_copied_database_has_the_same_studies(tmp_path, capsys):

@@ -21,9 +21,9 @@ def test_a_template_trains_as_its_last_lines_say(call, bare_directory, template)
     assert "{file}" not in text
     assert "{name}" not in text
     file.write_text(re.sub(r"epochs=\d+", "epochs=1", re.sub(r"trials=\d+", "trials=1", text)))
-    done = python(*PROGRAM, file, cwd=bare_directory)
-    assert done.code == 0, done.err
-    [line] = done.out.splitlines()
+    training = python(*PROGRAM, file, cwd=bare_directory)
+    assert training.code == 0, training.err
+    [line] = training.out.splitlines()
     assert re.match(rf"trial 0 of written-by-{template} complete, value=[\d.]+, \w+=", line), line
     assert line.endswith(", 1 epoch, 1 attempt")
 

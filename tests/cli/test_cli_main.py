@@ -39,9 +39,9 @@ def test_help_names_every_verb(call, word):
     answer = call(word)
     assert answer.code == 0
     verbs = {"run", "resume", "ls", "status", "show", "best", "logs", "dashboard"}
-    shown = {line.split()[1] for line in answer.out.splitlines() if line.startswith("│ ")}
-    assert verbs <= shown
-    assert not {"verbs", "options", "output", "reading"} & shown
+    names = {line.split()[1] for line in answer.out.splitlines() if line.startswith("│ ")}
+    assert verbs <= names
+    assert not {"verbs", "options", "output", "reading"} & names
 
 
 def test_the_version_is_on_stdout(call):

@@ -36,26 +36,26 @@ def test_json_is_the_contracts(call, reader):
         "params": {"learning_rate": 0.02, "optimizer": "rmsprop"},
     }
     assert call("ls", "--json").json == [answer.json]
-    shown = call("show", "digits", "0", "--json").json
-    assert list(shown) == SHOW_KEYS
-    assert shown["epochs"] == [{"epoch": 0, "loss": 0.5, "val_accuracy": 0.9}]
-    assert list(shown["attempts"][0]) == ATTEMPT_KEYS
-    assert shown["attempts"][0]["started_at"] == "2026-01-02T03:04:05+00:00"
-    assert list(shown["checkpoints"][0]) == ["step", "epoch", "digest", "bytes", "path"]
+    trial = call("show", "digits", "0", "--json").json
+    assert list(trial) == SHOW_KEYS
+    assert trial["epochs"] == [{"epoch": 0, "loss": 0.5, "val_accuracy": 0.9}]
+    assert list(trial["attempts"][0]) == ATTEMPT_KEYS
+    assert trial["attempts"][0]["started_at"] == "2026-01-02T03:04:05+00:00"
+    assert list(trial["checkpoints"][0]) == ["step", "epoch", "digest", "bytes", "path"]
     other = call("show", "digits", "1", "--json").json
     best = call("best", "digits", "--json").json
     assert best == {**other, "configurations": [], "confirmed": []}
-    found = call("compare", "digits", "1", "0", "--json").json
-    assert found["differing"] == {"params": ["learning_rate"], "metrics": ["val_accuracy"]}
-    assert found["trials"] == [other, shown]
+    comparison = call("compare", "digits", "1", "0", "--json").json
+    assert comparison["differing"] == {"params": ["learning_rate"], "metrics": ["val_accuracy"]}
+    assert comparison["trials"] == [other, trial]
 
 
 def test_numbers_that_json_lacks_are_null_and_the_others_are_left(call, reader):
     metrics = {"loss": math.nan, "val_loss": math.inf, "accuracy": 0.5}
     reader.put(trial_record(0, epochs=(EpochRecord(0, metrics),), value=-math.inf))
-    shown = call("show", "digits", "0", "--json").json
-    assert shown["epochs"] == [{"epoch": 0, "loss": None, "val_loss": None, "accuracy": 0.5}]
-    assert shown["value"] is None
+    trial = call("show", "digits", "0", "--json").json
+    assert trial["epochs"] == [{"epoch": 0, "loss": None, "val_loss": None, "accuracy": 0.5}]
+    assert trial["value"] is None
     value = {"a": [1, True, None, "nan", 0.5], "b": {"c": (1.0,)}}
     assert finite_json(value) == {"a": [1, True, None, "nan", 0.5], "b": {"c": [1.0]}}
 

@@ -101,12 +101,14 @@ def test_an_interruption_exits_130_with_the_command_that_goes_on(call, sweep, wo
 
 
 def test_an_interruption_before_the_study_is_known_says_to_run_again(call, sweep):
-    sweep.error, sweep.opens = Interrupted("stopped by SIGTERM"), None
+    sweep.error = Interrupted("stopped by SIGTERM")
+    sweep.opens = None
     assert call("run", "s.py").err.splitlines()[-1] == "  sweeper run s.py"
 
 
 def test_ctrl_c_before_the_sweep_listens_for_it_is_an_interruption_too(call, sweep):
-    sweep.error, sweep.opens = KeyboardInterrupt(), None
+    sweep.error = KeyboardInterrupt()
+    sweep.opens = None
     answer = call("run", "s.py")
     assert (answer.code, answer.out) == (130, "")
     assert answer.err == f"{BEGINNING}interrupted\nresume with:\n  sweeper run s.py\n"
@@ -133,14 +135,16 @@ def test_each_error_ends_in_its_own_exit_code_and_one_message(call, sweep, kind)
 
 def test_a_module_that_fails_shows_the_users_traceback_once_before_the_message(call, sweep):
     traceback = 'Traceback (most recent call last):\n  File "s.py", line 3\nZeroDivisionError: x\n'
-    sweep.error, sweep.opens = StudyImportError("s.py cannot be imported", traceback), None
+    sweep.error = StudyImportError("s.py cannot be imported", traceback)
+    sweep.opens = None
     answer = call("run", "s.py")
     assert answer.code == 1
     assert answer.err == f"{BEGINNING}{traceback}error: s.py cannot be imported\n"
 
 
 def test_an_unexpected_error_is_one_line_that_calls_it_a_bug(call, sweep):
-    sweep.error, sweep.opens = RuntimeError("odd\nthing"), None
+    sweep.error = RuntimeError("odd\nthing")
+    sweep.opens = None
     answer = call("run", "s.py")
     assert answer.code == 1
     (line,) = answer.err.removeprefix(BEGINNING).splitlines()
@@ -158,7 +162,8 @@ def test_an_unexpected_error_is_one_line_that_calls_it_a_bug(call, sweep):
     ],
 )
 def test_debug_alone_shows_the_traceback(call, sweep, monkeypatch, words, variable):
-    sweep.error, sweep.opens = RuntimeError("odd"), None
+    sweep.error = RuntimeError("odd")
+    sweep.opens = None
     if variable is not None:
         monkeypatch.setenv("SWEEPER_DEBUG", variable)
     assert ("Traceback" in call(*words).err) is ("--debug" in words or variable == "1")
@@ -182,16 +187,16 @@ def test_what_is_imported_is_said_first_and_quiet_leaves_the_summary_alone(call,
     ],
 )
 def test_what_is_imported_is_said_before_it_is(verb, imported, call, monkeypatch, capsys, *, quiet):
-    said = []
+    outputs = []
 
     def slow(*_arguments):
-        said.append(capsys.readouterr().err)
+        outputs.append(capsys.readouterr().err)
         msg = "it was only to be called"
         raise SweeperError(msg)
 
     monkeypatch.setattr(imported, slow)
     assert call(verb, "digits", *(["-q"] if quiet else [])).code == 1
-    assert said == ["" if quiet else "importing TensorFlow and the study digits ...\n"]
+    assert outputs == ["" if quiet else "importing TensorFlow and the study digits ...\n"]
 
 
 WHOLE = """\

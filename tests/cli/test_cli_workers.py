@@ -123,7 +123,7 @@ def test_retry_opens_a_failed_trial_again_and_no_other(call, stored, which):
     assert answer.out == "trial 0 of study digits will get another attempt\n"
     assert answer.err.strip() == "sweeper resume digits"
     assert stored.trial("digits", 0).state == "interrupted"
-    again = call("retry", "digits", "0")
-    assert (again.code, "is interrupted" in again.err) == (2, True), again.err
+    second = call("retry", "digits", "0")
+    assert (second.code, "is interrupted" in second.err) == (2, True), second.err
     assert call("retry", "digits", "--failed").out == "no trial of study digits has failed\n"
     assert call("retry", "digits", "0", "--failed").code == 2

@@ -61,38 +61,38 @@ def trials(*values, repeats=1, **changes):
 
 
 def epochs(*metrics):
-    return tuple(EpochRecord(n, each) for n, each in enumerate(metrics))
+    return tuple(EpochRecord(n, values) for n, values in enumerate(metrics))
 
 
 def front(*pairs):
     """A study of two objectives, of which the second trial is dominated."""
-    found = [
+    records = [
         trial_record(n, value=a, values={"accuracy": a, "speed": b}, params={"x": n})
         for n, (a, b) in enumerate(pairs)
     ]
-    pareto = tuple(ParetoTrial(t.number, t.values, t.params) for t in (found[0], found[2]))
+    pareto = tuple(ParetoTrial(t.number, t.values, t.params) for t in (records[0], records[2]))
     running = trial_record(
         3, state="running", params={"x": 3}, epochs=epochs({"accuracy": 0.375, "speed": 2.25})
     )
-    return made("front", *found, running, objectives=TWO, pareto=pareto, best=None)
+    return made("front", *records, running, objectives=TWO, pareto=pareto, best=None)
 
 
-def repeated(name, repeating, found, **given):
-    configurations = configurations_of(found, "maximize", repeating)
-    return made(name, *found, configurations=configurations, **given)
+def repeated(name, repeating, records, **fields):
+    configurations = configurations_of(records, "maximize", repeating)
+    return made(name, *records, configurations=configurations, **fields)
 
 
 def confirmed():
     """Of the confirmation, an interval without 0 is explained where the verdict needs more."""
     values = [0.5, 0.6, 0.5, 0.62, 0.61, 0.64, 0.5, 0.62]
     confirm = {"configurations": [0, 1], "repeats": 4, "at_most": 20}
-    found = configurations_of(trials(*values), "maximize", {"confirm": confirm})
-    return made("confirmed", *trials(0.9, 0.8), confirmed=found)
+    configurations = configurations_of(trials(*values), "maximize", {"confirm": confirm})
+    return made("confirmed", *trials(0.9, 0.8), confirmed=configurations)
 
 
 def failed(name, *errors, state="failed"):
-    found = [trial_record(n, state=state, error=each) for n, each in enumerate(errors)]
-    return made(name, *found)
+    records = [trial_record(n, state=state, error=error) for n, error in enumerate(errors)]
+    return made(name, *records)
 
 
 DURATIONS = (-0.5, 0.0423, 1.23, 9.99, 59.4, 59.6, 3599.0, 3600.0, 90000.0)
@@ -143,8 +143,8 @@ STUDIES = [
             output_only=("tqdm.std.tqdm",),
             epochs=epochs({"loss": 0.75}, {"loss": 0.5}),
             attempts=tuple(
-                attempt(n, "crashed", seconds=each, error=f"Traceback\nKilled: {n}\n")
-                for n, each in enumerate(DURATIONS, 1)
+                attempt(n, "crashed", seconds=duration, error=f"Traceback\nKilled: {n}\n")
+                for n, duration in enumerate(DURATIONS, 1)
             ),
             checkpoints=tuple(
                 CheckpointRecord(45 * n, n, "c" * 32, size, "runs/x")
@@ -180,9 +180,9 @@ STUDIES = [
 def running(*numbers, attempt=1, params=None, epochs=10):
     """The events of trials that begin to train."""
     for number in numbers:
-        given = {"lr": number / 10} if params is None else params
+        point = {"lr": number / 10} if params is None else params
         yield AttemptStarted(number, attempt)
-        yield TrainingStarted(number, given, epochs, 100, 0)
+        yield TrainingStarted(number, point, epochs, 100, 0)
 
 
 def ended(number, value=None, outcome="complete"):
@@ -346,8 +346,9 @@ def check(monkeypatch):
         disk_bytes=32 << 20,
     )
     note = CheckFinding("note", "data", "the data are not shuffled", Line("s.py", 7))
-    held, metrics = ("two trials share none",), ("loss", "val_loss")
-    sound = CheckReport("digits", (note,), held, metrics, estimate, {"total": 8.0}, steps=100)
+    promises = ("two trials share none",)
+    metrics = ("loss", "val_loss")
+    sound = CheckReport("digits", (note,), promises, metrics, estimate, {"total": 8.0}, steps=100)
     error = CheckFinding("error", "independence", "layer [bold] is shared", Line("a/s.py", 12))
     warning = CheckFinding("warning", "settings", "deterministic=False")
     bad = replace(sound, findings=(error, warning), estimate=None)
@@ -370,7 +371,7 @@ def screen(events, columns, lines, verbosity="normal"):
 
 def printed(environment, words, call, sweep, reader):
     """What the command prints, and its exit code."""
-    reader.studies = {each.status.study: each for each in STUDIES}
+    reader.studies = {study.status.study: study for study in STUDIES}
     if words[0] == "print":
         return str(reader.studies[words[1]]), 0
     if words[0] != "run":
@@ -382,7 +383,8 @@ def printed(environment, words, call, sweep, reader):
         verbosity = "verbose" if "-v" in flags else "normal"
         size = (environment["COLUMNS"], environment["LINES"])
         return "\n".join(screen(events, *size, verbosity)), 0
-    sweep.events, sweep.opens = [each for each in events if not isinstance(each, float)], None
+    sweep.events = [event for event in events if not isinstance(event, float)]
+    sweep.opens = None
     answer = call("run", name, *flags)
     return answer.err.removeprefix(f"importing TensorFlow and {name} ...\n"), answer.code
 
@@ -391,15 +393,15 @@ def printed(environment, words, call, sweep, reader):
 @pytest.mark.usefixtures("check")
 def test_what_is_printed_is_what_the_list_has(entry, call, sweep, reader, monkeypatch):
     variables, typed, code, expected = entry
-    environment = dict(each.split("=") for each in variables.split())
+    environment = dict(variable.split("=") for variable in variables.split())
     if environment:  # a terminal without colours
         environment = {"LINES": "24", "TTY_COMPATIBLE": "1", "TERM": "dumb"} | environment
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
     for name in (word for word in typed.split() if word.endswith(".py")):
         Path(name).touch()
-    found, ended = printed(environment, typed.split(), call, sweep, reader)
-    lines = [f"    {line}".rstrip() for line in found.splitlines()]
+    output, ended = printed(environment, typed.split(), call, sweep, reader)
+    lines = [f"    {line}".rstrip() for line in output.splitlines()]
     assert "\n".join(lines).strip("\n") == expected.strip("\n")
     assert ended == int(code or 0)
 
@@ -440,14 +442,14 @@ def test_a_terminal_redraws_unless_it_is_asked_not_to_and_else_gets_whole_lines(
 ):
     for name in ("CI", "NO_COLOR"):
         monkeypatch.delenv(name, raising=False)
-    for each in environment.split():
-        monkeypatch.setenv(*each.split("="))
+    for variable in environment.split():
+        monkeypatch.setenv(*variable.split("="))
     streams = [Terminal(), Terminal()]
     sweep.events = TRAINED
     for stream, flags in zip(streams, ((), ("-q",)), strict=True):
         monkeypatch.setattr("sys.stderr", stream)
         call("run", "s.py", *flags)
     assert ["\x1b" in stream.getvalue() for stream in streams] == [redraws, False]
-    written = [text for stream in streams[redraws:] for text in stream.written if text]
-    assert written
-    assert all(text.count("\n") == 1 and text.endswith("\n") for text in written), written
+    texts = [text for stream in streams[redraws:] for text in stream.written if text]
+    assert texts
+    assert all(text.count("\n") == 1 and text.endswith("\n") for text in texts), texts

@@ -88,9 +88,9 @@ def postgresql():
 @pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.whole)])
 def database(request):
     """Give a database without a study; by default workers of `runs/` and `system/` run on PostgreSQL."""
-    kept = request.getfixturevalue(request.param)
-    yield kept.opened
-    kept.empty()
+    backend = request.getfixturevalue(request.param)
+    yield backend.opened
+    backend.empty()
 
 
 @pytest.fixture

@@ -33,12 +33,13 @@ def store(request, tmp_path, monkeypatch):
 
 def check_it_returns_what_it_was_given(store):
     taken = snapshot(33)
-    expected, tensors = digest(taken), dict(taken.tensors)
-    done = store.commit(taken, trained_seconds=1.5)
-    loaded = load_checkpoint(done.path)
-    assert loaded.digest == done.digest == expected
+    expected = digest(taken)
+    tensors = dict(taken.tensors)
+    checkpoint = store.commit(taken, trained_seconds=1.5)
+    loaded = load_checkpoint(checkpoint.path)
+    assert loaded.digest == checkpoint.digest == expected
     assert (loaded.step, loaded.epoch, loaded.trained_seconds) == (33, 3, 1.5)
-    assert loaded.bytes == done.bytes > sum(tensor.nbytes for tensor in tensors.values())
+    assert loaded.bytes == checkpoint.bytes > sum(tensor.nbytes for tensor in tensors.values())
     assert (loaded.state, loaded.metrics) == (taken.state, taken.metrics)
     for name, tensor in tensors.items():
         np.testing.assert_array_equal(loaded.tensors[name], tensor)
@@ -61,7 +62,8 @@ def check_it_keeps_both_of_a_step_taken_again(store):
 
 
 def check_it_deletes_what_it_is_asked_and_nothing_else(store):
-    first, second = store.commit(snapshot(1)), store.commit(snapshot(2))
+    first = store.commit(snapshot(1))
+    second = store.commit(snapshot(2))
     store.delete(first.path)
     assert store.list() == (second.path,)
     with pytest.raises(CheckpointError):

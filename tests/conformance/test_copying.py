@@ -67,16 +67,16 @@ def test_a_copy_holds_every_row_and_the_study_goes_on_in_it(
     assert repr([s.trials for s in both[0]]) == repr([s.trials for s in both[1]])
     assert [replace(s, trials=()) for s in both[0]] == [replace(s, trials=()) for s in both[1]]
     assert repository.workers("digits") == sqlite_source.workers("digits")
-    before = optuna_trials(sqlite_source.database)
-    assert repr(optuna_trials(database)) == repr(before)
+    trials = optuna_trials(sqlite_source.database)
+    assert repr(optuna_trials(database)) == repr(trials)
 
     with Database.open(f"sqlite:///{tmp_path / 'back.db'}", create=True) as back:
         assert copy_database(database, back) == copied
-    again = take(repository)
-    assert (again.number, again.attempt, again.params) == (3, 2, {})
+    resumed = take(repository)
+    assert (resumed.number, resumed.attempt, resumed.params) == (3, 2, {})
     new = take(repository)
-    assert (new.number, new.optuna_trial_id) == (4, before[-1]._trial_id + 1)
-    assert new.token > again.token
+    assert (new.number, new.optuna_trial_id) == (4, trials[-1]._trial_id + 1)
+    assert new.token > resumed.token
     repository.record_parameter(new.token, "rate", FloatRange(1e-5, 1, log=True), 0.5)
     repository.create_or_open(replace(ROW, name="a-third"))
     assert take(repository, "a-third").number == 0
@@ -89,9 +89,9 @@ def everything(database):
 
 
 def test_every_table_of_the_database_is_copied_but_those_of_versions(sqlite_source):
-    there = set(sa.inspect(sqlite_source.database._engine).get_table_names())
+    names = set(sa.inspect(sqlite_source.database._engine).get_table_names())
     versions = {"alembic_version", "version_info", "sweeper_alembic_version"}
-    assert {table.name for table in copied_tables()} == there - versions
+    assert {table.name for table in copied_tables()} == names - versions
 
 
 def test_nothing_is_copied_while_trials_are_running_or_to_a_database_that_holds_studies(
@@ -103,12 +103,12 @@ def test_nothing_is_copied_while_trials_are_running_or_to_a_database_that_holds_
     assert not any(everything(database))
     sqlite_source.finish(token, Ending("interrupted"))
     repository.create_or_open(replace(ROW, name="mine"))
-    before = everything(database)
+    contents = everything(database)
     with pytest.raises(
         StorageError, match=r"already contains studies \(mine\); copy into an empty"
     ):
         copy_database(sqlite_source.database, database)
-    assert everything(database) == before
+    assert everything(database) == contents
     with pytest.raises(StorageError, match="already contains studies"):
         copy_database(sqlite_source.database, sqlite_source.database)
     repository.delete_study("mine")

@@ -34,7 +34,8 @@ from sweeper.train.sources.tfdata import TfDataSource
 from sweeper.train.userstate import Roots, UserState
 
 EPOCHS = 3
-CHAINS, LEGS = 4, 3
+CHAINS = 4
+LEGS = 3
 """How often a source is read with stops, and how many stops each time; a pipeline by default once."""
 SEED = np.random.SeedSequence(5)
 
@@ -111,7 +112,8 @@ class WithMethods(Reordering):
         }
 
     def set_state(self, state):
-        self.order, self.files = state["order"], np.array(state["files"])
+        self.order = state["order"]
+        self.files = np.array(state["files"])
         self.generator.bit_generator.state = state["generator"]
         self.own.setstate(state["own"])
         self.begun, self.ended = state["counts"]
@@ -328,8 +330,8 @@ class WithItsDataset:
         return getattr(self._source, name)
 
     def capture(self, name, tensors):
-        kept = self._kept.capture_data("train", tensors)
-        return {"own": self._source.capture(name, tensors), "kept": kept}
+        state = self._kept.capture_data("train", tensors)
+        return {"own": self._source.capture(name, tensors), "kept": state}
 
     def restore(self, name, saved, tensors):
         self._kept.restore_data("train", saved["kept"], tensors)
@@ -382,7 +384,8 @@ def read(case, state=None, *, capturing=True, epochs=EPOCHS):
         reader.end_epoch(epoch)
         note()
         run.batches.append("end of epoch")
-        epoch, step = epoch + 1, 0
+        epoch += 1
+        step = 0
     return run
 
 
@@ -411,11 +414,12 @@ def check_it_goes_on(case, steps=every_step):
     assert len(set(whole.batches)) > 3
     assert len(whole.states) >= len(whole.batches)
     for index in steps(whole):
-        state, before = whole.states[index], whole.before[index]
+        state = whole.states[index]
+        position = whole.before[index]
         # The epoch after tells whether the source is right again beyond the pass it went on in.
         epochs = min(EPOCHS, state[0] + 2)
         rest = read(case, state, capturing=False, epochs=epochs).batches
-        assert rest == whole.batches[before : before + len(rest)], state[:3]
+        assert rest == whole.batches[position : position + len(rest)], state[:3]
         assert rest.count("end of epoch") == epochs - state[0]
 
 
@@ -424,15 +428,17 @@ def check_it_goes_on_however_often_it_is_stopped(case, chains=CHAINS):
     whole = read(case)
     draw = random.Random(0)
     for _ in range(chains):
-        run, done = whole, 0
+        run = whole
+        position = 0
         where = []
         for _ in range(LEGS):
             # A leg that begins at the very end of the training has nothing to say.
             index = draw.randrange(0, max(1, len(run.states) - 2))
-            state, done = run.states[index], done + run.before[index]
+            state = run.states[index]
+            position += run.before[index]
             where.append(state[:2])
             run = read(case, state)
-            assert run.batches == whole.batches[done:], where
+            assert run.batches == whole.batches[position:], where
 
 
 @pytest.fixture(autouse=True)
@@ -494,15 +500,15 @@ def test_a_pipeline_that_went_on_goes_on_again(name):
 
 def test_an_endless_shuffle_is_reported_with_how_to_do_without_its_repeat():
     """And what it is told holds: the passes of the dataset itself are the same batches."""
-    said = []
+    notices = []
     keras.utils.set_random_seed(1)  # as before a trial's data factory
-    TfDataSource(short_last(), SourceOptions("train", said.append))
-    assert len(said) == 1
-    assert "To avoid this, leave out the repeat()" in said[0]
-    said.clear()
+    TfDataSource(short_last(), SourceOptions("train", notices.append))
+    assert len(notices) == 1
+    assert "To avoid this, leave out the repeat()" in notices[0]
+    notices.clear()
     finite = TF_DATA["shuffled"]()
-    TfDataSource(finite, SourceOptions("train", said.append))
-    assert said == []
+    TfDataSource(finite, SourceOptions("train", notices.append))
+    assert notices == []
     without = Case(lambda: tf_data(lambda: numbers().shuffle(8).batch(6)), 4)
     assert read(Case(lambda: tf_data(short_last), 4)).batches == read(without).batches
 
@@ -525,7 +531,8 @@ FRESH = ["tf.data shuffled", "tf.data endless, 4 steps", "grain DataLoader"]
 
 
 def test_a_position_holds_in_a_fresh_process(tmp_path):
-    states, expected = {}, {}
+    states = {}
+    expected = {}
     for name in FRESH:
         whole = read(SOURCES[name])
         middle = len(whole.states) // 2
@@ -533,15 +540,18 @@ def test_a_position_holds_in_a_fresh_process(tmp_path):
         expected[name] = whole.batches[whole.before[middle] :]
     (tmp_path / "states").write_bytes(pickle.dumps(states))
     here = Path(__file__).parent
-    path = [str(each) for each in (here, here.parent, here.parent / "harness", here.parents[1])]
+    path = [
+        str(directory)
+        for directory in (here, here.parent, here.parent / "harness", here.parents[1])
+    ]
     program = tmp_path / "go_on.py"
     program.write_text(
         f"import sys\nsys.path[:0] = {path}\n"
         "import test_data_source\ntest_data_source.go_on(sys.argv[1])\n"
     )
     words = [sys.executable, *PROGRAM, str(program), str(tmp_path)]
-    done = subprocess.run(words, check=False, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    process = subprocess.run(words, check=False, capture_output=True, text=True)
+    assert process.returncode == 0, process.stderr
     assert json.loads((tmp_path / "batches").read_text()) == expected
 
 
@@ -551,8 +561,8 @@ def go_on(directory):
 
     configure_tensorflow(threads=1, deterministic=True)
     states = pickle.loads(Path(directory, "states").read_bytes())
-    found = {name: read(SOURCES[name], state).batches for name, state in states.items()}
-    Path(directory, "batches").write_text(json.dumps(found))
+    batches = {name: read(SOURCES[name], state).batches for name, state in states.items()}
+    Path(directory, "batches").write_text(json.dumps(batches))
 
 
 # Negative controls: each breaks one thing that the suite above relies on.

@@ -21,7 +21,7 @@ def claim(digits):
 
 
 def losses(repository):
-    return [each.metrics["loss"] for each in repository.trial("digits", 0).evaluations]
+    return [evaluation.metrics["loss"] for evaluation in repository.trial("digits", 0).evaluations]
 
 
 def test_the_same_again_replaces_and_anything_else_stands_beside(repository, claim):
@@ -46,8 +46,8 @@ def test_a_trial_goes_on_while_it_is_evaluated(repository, claim):
     evaluate(repository, metrics={"loss": float("inf")})
     repository.forget_checkpoint(claim.token, PATH)
     repository.finish(claim.token, Ending("complete", value=1.0, digest="d"))
-    (kept,) = repository.trial("digits", 0).evaluations
-    assert (kept.metrics["loss"], kept.path) == (float("inf"), None)
+    (evaluation,) = repository.trial("digits", 0).evaluations
+    assert (evaluation.metrics["loss"], evaluation.path) == (float("inf"), None)
 
 
 def test_of_a_trial_that_is_not_there_nothing_is_stored(repository, claim):

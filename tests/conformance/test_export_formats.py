@@ -77,8 +77,8 @@ def place(form, tmp_path):
 
 def check_alone(path):
     """Beside a model there is nothing but its description."""
-    left = {each.name for each in path.parent.iterdir()}
-    assert left <= {path.name, f"{path.name}.json"}
+    names = {file.name for file in path.parent.iterdir()}
+    assert names <= {path.name, f"{path.name}.json"}
 
 
 def test_the_suite_knows_every_form():
@@ -87,13 +87,13 @@ def test_the_suite_knows_every_form():
 
 def test_it_is_written_and_described(ran, form, exported):
     best = ran.results.best
-    place, said = exported(form)
+    place, export = exported(form)
 
     card = json.loads(place.with_name(f"{place.name}.json").read_text())
-    assert said.path == str(place)
+    assert export.path == str(place)
     assert place.exists()
     check_alone(place)
-    assert card == json.loads(json.dumps(said.card))
+    assert card == json.loads(json.dumps(export.card))
     assert (card["study"], card["trial"], card["step"]) == ("small", 0, 4)
     assert card["parameters"] == dict(best.params)
     assert card["digest"] == best.digest
@@ -118,8 +118,8 @@ def test_what_is_there_is_replaced_only_when_asked(ran, form, place, exported):
 def test_a_full_disk_leaves_nothing(ran, form, place, monkeypatch):
     write = writing._write
 
-    def full(*given):
-        write(*given)
+    def full(*arguments):
+        write(*arguments)
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(place))
 
     monkeypatch.setattr(writing, "_write", full)

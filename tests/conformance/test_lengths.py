@@ -43,23 +43,23 @@ def run(repository, losses, ending="complete", begin=0):
 
 def test_an_extended_trial_is_unfinished_and_keeps_what_it_gave(study):
     run(study, [3.0, 2.0, 1.0])
-    before = study.trial("digits", 0)
+    earlier = study.trial("digits", 0)
     plan = study.extend("digits", Extension(5))
     assert (dict(plan.reopened), dict(plan.lengthened), plan.raised) == ({0: 3}, {}, True)
     trial = study.trial("digits", 0)
     assert (trial.state, trial.value, trial.digest, trial.length) == ("interrupted", None, None, 5)
-    assert trial.lengths == before.lengths
+    assert trial.lengths == earlier.lengths
     assert [(e.epochs, e.trained, e.value, e.digest) for e in trial.lengths] == [
         (3, 3, 1.0, "d1.0")
     ]
-    assert trial.lengths[0].at == before.attempts[0].ended_at
+    assert trial.lengths[0].at == earlier.attempts[0].ended_at
     optuna_trial = optuna_trials(study.database)[0]
     assert optuna_trial.state == optuna.trial.TrialState.RUNNING
 
-    again = take(study)
-    assert (again.number, again.attempt, again.epochs, again.extended) == (0, 2, 5, True)
-    study.record_epochs(again.token, [EpochRecord(n, {"loss": 0.5}) for n in (3, 4)])
-    study.finish(again.token, Ending("complete", value=0.5, digest="later"))
+    resumed = take(study)
+    assert (resumed.number, resumed.attempt, resumed.epochs, resumed.extended) == (0, 2, 5, True)
+    study.record_epochs(resumed.token, [EpochRecord(n, {"loss": 0.5}) for n in (3, 4)])
+    study.finish(resumed.token, Ending("complete", value=0.5, digest="later"))
     trial = study.trial("digits", 0)
     assert [(e.epochs, e.value, e.digest) for e in trial.lengths] == [
         (3, 1.0, "d1.0"),
@@ -113,8 +113,8 @@ def test_failed_and_pruned_trials_stay_unless_a_pruned_one_is_named(study):
     run(study, [2.0, 1.0], "failed")
     assert dict(study.plan_extension("digits", Extension(5)).begun) == {}
     study.extend("digits", Extension(5, (0,)))
-    (kept,) = study.trial("digits", 0).lengths
-    assert (kept.epochs, kept.trained, kept.state, kept.value) == (3, 1, "pruned", 2.0)
+    (length,) = study.trial("digits", 0).lengths
+    assert (length.epochs, length.trained, length.state, length.value) == (3, 1, "pruned", 2.0)
     with pytest.raises(UsageError, match=r"trial 1 .* has failed after 2 epochs.*sweeper retry"):
         study.extend("digits", Extension(5, (1,)))
 
@@ -129,10 +129,10 @@ def test_failed_and_pruned_trials_stay_unless_a_pruned_one_is_named(study):
 )
 def test_bad_extensions_are_refused_and_nothing_is_written(study, extension, error, message):
     run(study, [3.0, 2.0, 1.0])
-    before = study.trials("digits")
+    trials = study.trials("digits")
     with pytest.raises(error, match=message):
         study.extend("digits", extension)
-    assert study.trials("digits") == before
+    assert study.trials("digits") == trials
 
 
 def test_a_study_that_runs_or_has_a_budget_is_not_extended(study):
@@ -150,20 +150,20 @@ def test_the_search_sees_every_trial_at_the_first_length(study):
     for values in ([3.0, 2.0, 1.0], [3.0, 2.0, 4.0]):
         run(study, values)
     run(study, [9.0], "pruned")
-    before = study.finished_before("digits", 6)
+    observations = study.finished_before("digits", 6)
     study.extend("digits", Extension(5))
     study.extend("digits", Extension(5, (2,)))
-    assert study.finished_before("digits", 6) == before, "while they train on, too"
+    assert study.finished_before("digits", 6) == observations, "while they train on, too"
     assert run(study, [0.0, 0.0], begin=3) == 0
     assert run(study, [7.0], "failed", begin=3) == 1
     assert run(study, [5.0] * 4, begin=1) == 2
-    assert study.finished_before("digits", 6) == before
+    assert study.finished_before("digits", 6) == observations
     # Given five epochs from its beginning: as if it had been extended.
     assert run(study, [3.0, 2.0, 1.5, 1.0, 0.5]) == 3
     assert run(study, [3.0, 2.0, 1.5, 1.0], "failed") == 4
     assert run(study, [3.0, 2.0], "failed") == 5
-    seen = study.finished_before("digits", 6)[3:]
-    assert [(o.state, o.value, dict(o.intermediate)) for o in seen] == [
+    rest = study.finished_before("digits", 6)[3:]
+    assert [(o.state, o.value, dict(o.intermediate)) for o in rest] == [
         ("complete", 1.5, {0: 3.0, 1: 2.0, 2: 1.5}),
         ("complete", 1.5, {0: 3.0, 1: 2.0, 2: 1.5}),
         ("failed", None, {0: 3.0, 1: 2.0}),
@@ -208,8 +208,8 @@ def test_a_reused_trial_trains_on_with_the_one_whose_result_it_has(study):
     trial = study.trial("digits", 1)
     assert (trial.state, trial.value, trial.digest, trial.reuses) == result
     assert trial.epochs == study.trial("digits", 0).epochs
-    shown = optuna_trials(study.database)[1]
-    assert (shown.value, shown.user_attrs["result of trial"]) == (3.0, 0)
+    optuna_trial = optuna_trials(study.database)[1]
+    assert (optuna_trial.value, optuna_trial.user_attrs["result of trial"]) == (3.0, 0)
 
     plan = study.extend("digits", Extension(5, trials=(1,)))
     assert dict(plan.reopened) == {0: 3, 1: 3}
@@ -219,7 +219,8 @@ def test_a_reused_trial_trains_on_with_the_one_whose_result_it_has(study):
 
 
 def test_a_proposal_waits_for_lower_trials_and_is_trained_if_its_original_fails(study):
-    lower, upper = take(study), take(study)
+    lower = take(study)
+    upper = take(study)
     assert propose(study, 0.5, upper)[1] == "wait"
     study.record_parameter(lower.token, "rate", FloatRange(0.1, 1.0), 0.5)
     assert propose(study, 0.5, upper)[1] == "wait", "it may ask for more"
@@ -233,14 +234,15 @@ def test_a_proposal_waits_for_lower_trials_and_is_trained_if_its_original_fails(
     assert decided == ["train", None]
     study.finish(lower.token, Ending("failed", final=True))
     assert [study.trial("digits", n).state for n in (1, 2)] == ["interrupted"] * 2
-    again, *decided = propose(study, 0.5)
-    assert (again.number, decided) == (1, ["train", None])
+    resumed, *decided = propose(study, 0.5)
+    assert (resumed.number, decided) == (1, ["train", None])
     last, *decided = propose(study, 0.5)
     assert (last.number, decided) == (2, ["reuse", 1])
 
 
 def test_a_proposal_leaves_its_slot_to_a_lower_trial_that_nobody_runs(study):
-    lower, upper = take(study), take(study)
+    lower = take(study)
+    upper = take(study)
     study.finish(lower.token, Ending("interrupted"))
     assert propose(study, 0.5, upper)[1] == "leave"
     study.finish(upper.token, Ending("interrupted"))

@@ -61,13 +61,17 @@ def test_nothing_of_a_removed_study_is_left(full):
 
 
 def test_a_renamed_study_is_whole_under_its_new_name(full):
-    before = full.trial("digits", 0)
+    original = full.trial("digits", 0)
     moved = {"/runs/digits": "/runs/digits~1"}
     full.rename_study("digits", "digits~1", moved)
     after = full.trial("digits~1", 0)
-    assert (after.value, after.params, after.epochs) == (before.value, before.params, before.epochs)
+    assert (after.value, after.params, after.epochs) == (
+        original.value,
+        original.params,
+        original.epochs,
+    )
     assert Path(after.checkpoints[0].path).parts[2] == "digits~1"
-    assert [each.path for each in after.evaluations] == [after.checkpoints[0].path]
+    assert [evaluation.path for evaluation in after.evaluations] == [after.checkpoints[0].path]
     full.create_or_open(ROW)
     with pytest.raises(UsageError, match="already"):
         full.rename_study("digits", "digits~1", {})

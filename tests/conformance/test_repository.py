@@ -60,10 +60,15 @@ def test_interrupted_trials_are_claimed_first_and_the_lowest_of_them(digits):
     digits.record_parameter(second.token, "rate", FloatRange(0, 1), 0.25)
     for claimed in (third, second):
         digits.finish(claimed.token, Ending("interrupted", end_step=5))
-    again = take(digits)
-    assert (again.number, again.attempt, again.seed, again.params) == (1, 2, 1001, {"rate": 0.25})
-    assert again.optuna_trial_id == second.optuna_trial_id
-    assert again.token > third.token
+    resumed = take(digits)
+    assert (resumed.number, resumed.attempt, resumed.seed, resumed.params) == (
+        1,
+        2,
+        1001,
+        {"rate": 0.25},
+    )
+    assert resumed.optuna_trial_id == second.optuna_trial_id
+    assert resumed.token > third.token
     assert [take(digits).number for _ in range(2)] == [2, 3]
     assert digits.status("digits").running == 4
     digits.finish(first.token, Ending("complete", value=0.5))
@@ -71,7 +76,8 @@ def test_interrupted_trials_are_claimed_first_and_the_lowest_of_them(digits):
 
 def test_no_more_trials_run_at_once_than_the_concurrency_however_far_they_look_back(repository):
     repository.create_or_open(replace(defined(concurrency=2), target=6, window=3))
-    first, second = take(repository), take(repository)
+    first = take(repository)
+    second = take(repository)
     assert "2 trials are running (concurrency=2)" in why_waiting(repository)
     repository.finish(second.token, Ending("complete", value=0.5))
     third = take(repository)
@@ -84,9 +90,9 @@ def test_no_more_trials_run_at_once_than_the_concurrency_however_far_they_look_b
 
 def test_a_crash_is_counted_and_a_final_one_fails_the_trial(digits, database):
     digits.finish(take(digits).token, Ending("crashed", error="killed by signal 9"))
-    again = take(digits)
-    assert (again.number, again.crashes, again.attempt) == (0, 1, 2)
-    digits.finish(again.token, Ending("crashed", error="killed by signal 11", final=True))
+    resumed = take(digits)
+    assert (resumed.number, resumed.crashes, resumed.attempt) == (0, 1, 2)
+    digits.finish(resumed.token, Ending("crashed", error="killed by signal 11", final=True))
     record = digits.trial("digits", 0)
     assert (record.state, record.error) == ("failed", "killed by signal 11")
     assert take(digits).number == 1
@@ -102,8 +108,8 @@ def test_a_claim_asked_for_again_is_one_claim_and_made_anew_once_it_was_given_up
     digits.finish(first.token, Ending("interrupted"))
     other = take(digits)
     assert (other.number, other.attempt) == (0, 2)
-    again = take(digits, key="the-same-key")
-    assert (again.number, again.attempt) == (2, 1), "the trial is another worker's by now"
+    claim = take(digits, key="the-same-key")
+    assert (claim.number, claim.attempt) == (2, 1), "the trial is another worker's by now"
 
 
 # A superseded attempt can write nothing
@@ -134,12 +140,12 @@ def test_each_write_is_refused_to_a_superseded_attempt_and_granted_to_the_curren
     repository, database, tokens, write
 ):
     old, new = tokens
-    before = every_row(database)
+    rows = every_row(database)
     with pytest.raises(SupersededError, match=r"attempt 1 of trial 0 .*'digits'.* attempt is 2;"):
         WRITES[write](repository, old)
-    assert every_row(database) == before
+    assert every_row(database) == rows
     WRITES[write](repository, new)
-    assert every_row(database) != before
+    assert every_row(database) != rows
 
 
 # A worker that is gone holds nothing
@@ -158,8 +164,8 @@ def test_the_attempt_of_a_killed_worker_is_released_at_once(digits):
         assert digits.trial("digits", 0).attempts[0].outcome == "lost"
         assert digits.release_lost("digits") == (LostAttempt(trial=0, attempt=1),)
     assert digits.release_lost("digits") == ()
-    again = take(digits)
-    assert (again.number, again.attempt) == (0, 2)
+    resumed = take(digits)
+    assert (resumed.number, resumed.attempt) == (0, 2)
     with pytest.raises(SupersededError, match="ended as lost"):
         digits.finish(token, Ending("complete", value=1.0))
 
@@ -189,8 +195,8 @@ def test_a_lost_attempt_ended_at_the_newest_of_its_own_checkpoints(digits):
 
     def commit(claimed, *steps):
         for step in steps:
-            kept = replace(CHECKPOINT, step=step, path=f"{claimed.number}/{step}")
-            digits.record_checkpoint(claimed.token, kept)
+            checkpoint = replace(CHECKPOINT, step=step, path=f"{claimed.number}/{step}")
+            digits.record_checkpoint(claimed.token, checkpoint)
 
     first, other, _without = (take(digits, worker=gone) for _ in range(3))
     commit(first, 20, 60, 40)
@@ -326,8 +332,8 @@ def test_optuna_shows_exactly_the_trials_that_sweeper_ran(repository, database):
         token = take(repository).token
         tokens.append(token)
         for (name, distribution), value in zip(space.items(), point, strict=True):
-            stored = repository.record_parameter(token, name, distribution, value)
-            assert (stored, type(stored)) == (value, type(value))
+            recorded = repository.record_parameter(token, name, distribution, value)
+            assert (recorded, type(recorded)) == (value, type(value))
         for epoch, objective in enumerate([0.1 * number, math.nan, math.inf, -math.inf, 0.7]):
             repository.record_epochs(token, [EpochRecord(epoch, {})], {epoch: objective})
     repository.finish(tokens[0], Ending("complete", value=0.1 + 0.2, digest="d0"))
@@ -377,9 +383,9 @@ def test_an_ended_trial_has_its_attempts_digest_and_reason_and_no_sampler_reads_
             {"attempts": 1, "failed because": "ValueError: no such layer"},
             {"attempts": 2, "digest": "d" * 32},
         ]
-    seen = repository.finished_before("digits", 4)[0]
-    assert (seen.value, seen.params, seen.intermediate) == (0.5, {}, {})
-    assert "d" * 32 not in repr(seen)
+    observation = repository.finished_before("digits", 4)[0]
+    assert (observation.value, observation.params, observation.intermediate) == (0.5, {}, {})
+    assert "d" * 32 not in repr(observation)
 
 
 def test_trials_that_a_tool_added_and_a_study_that_it_deleted_are_refused_by_name(digits, database):
@@ -440,8 +446,8 @@ def test_ranges_and_choices_may_change_between_trials_and_kinds_may_not(digits):
     digits.record_parameter(token, "size", IntRange(0, 2), 2)
     with pytest.raises(ParameterError, match=r"'size' is .* in trial 0"):
         digits.record_parameter(other, "size", FloatRange(0, 2), 2.0)
-    stored = [trial.params for trial in optuna_trials(digits.database)]
-    assert stored == [{"kind": 1, "rate": 1.0, "size": 2}, {"rate": 2.0, "kind": True}]
+    params = [trial.params for trial in optuna_trials(digits.database)]
+    assert params == [{"kind": 1, "rate": 1.0, "size": 2}, {"rate": 2.0, "kind": True}]
     with pytest.raises(ParameterError, match=r"'rate' is .* in trial 1"):
         digits.record_parameter(take(digits).token, "rate", IntRange(0, 2), 2)
 
@@ -459,8 +465,12 @@ def test_metrics_and_a_pruned_value_come_back_and_a_repeated_epoch_replaces_the_
     digits.finish(token, Ending("pruned", end_step=20, value=2.0, digest="d" * 32))
     trial = digits.trial("digits", 0)
     assert (trial.state, trial.value, trial.digest) == ("pruned", 2.0, "d" * 32)
-    [seen] = digits.finished_before("digits", 1)
-    assert (seen.state, seen.value, seen.intermediate) == ("pruned", 2.0, {0: 8.0, 1: 0.5})
+    [observation] = digits.finished_before("digits", 1)
+    assert (observation.state, observation.value, observation.intermediate) == (
+        "pruned",
+        2.0,
+        {0: 8.0, 1: 0.5},
+    )
 
 
 def test_a_trial_is_read_whole_with_every_attempt_and_checkpoint(digits):
@@ -508,12 +518,12 @@ def test_a_sampler_is_shown_the_finished_trials_below_its_window(digits):
         digits.record_epochs(token, [], {0: float(number)})
     digits.finish(tokens[2], Ending("complete", value=2.0))
     digits.finish(tokens[0], Ending("failed"))
-    seen = digits.finished_before("digits", 3)
-    assert [o.number for o in seen] == [0, 2]
-    assert [(o.state, o.value) for o in seen] == [("failed", None), ("complete", 2.0)]
-    assert seen[1].params == {"rate": 0.5}
-    assert seen[1].distributions == {"rate": FloatRange(0, 1)}
-    assert seen[1].intermediate == {0: 2.0}
+    observations = digits.finished_before("digits", 3)
+    assert [o.number for o in observations] == [0, 2]
+    assert [(o.state, o.value) for o in observations] == [("failed", None), ("complete", 2.0)]
+    assert observations[1].params == {"rate": 0.5}
+    assert observations[1].distributions == {"rate": FloatRange(0, 1)}
+    assert observations[1].intermediate == {0: 2.0}
     assert [o.number for o in digits.finished_before("digits", 2)] == [0]
 
 
@@ -540,18 +550,19 @@ def test_the_status_counts_every_trial_once_and_names_the_best(repository, direc
 
 
 def test_the_status_says_how_far_each_trial_is_and_what_it_last_measured(digits):
-    first, second = take(digits), take(digits)
+    first = take(digits)
+    second = take(digits)
     for claim in (first, second):
         digits.record_parameter(claim.token, "rate", FloatRange(0, 1), 0.25)
     epochs = [EpochRecord(n, {"loss": 1.0 - n, "val_accuracy": n / 4}) for n in range(2)]
     digits.record_epochs(first.token, epochs)
     digits.finish(first.token, Ending("interrupted"))
     assert take(digits).number == first.number
-    [running, begun] = digits.status("digits").trials
+    [running, started] = digits.status("digits").trials
     assert (running.state, running.epoch, running.epochs) == ("running", 2, 3)
     assert running.metrics == {"loss": 0.0, "val_accuracy": 0.25}
     assert (running.params, running.attempts) == ({"rate": 0.25}, 2)
-    assert (begun.epoch, begun.metrics, begun.attempts) == (0, {}, 1)
+    assert (started.epoch, started.metrics, started.attempts) == (0, {}, 1)
 
 
 def test_time_left_goes_by_the_epochs_so_far_and_the_trials_that_run(repository, database):
@@ -625,10 +636,10 @@ def test_the_directions_of_a_begun_study_cannot_be_changed(repository):
 
 
 def test_a_study_opened_again_as_it_was_is_the_stored_one(repository):
-    stored = repository.create_or_open(replace(ROW, source={"file": "old.py"}))
-    assert stored == replace(ROW, source={"file": "old.py"})
-    again = replace(defined(trials=9), target=9, source={"file": "new.py"})
-    assert repository.create_or_open(again) == replace(ROW, source={"file": "new.py"})
+    row = repository.create_or_open(replace(ROW, source={"file": "old.py"}))
+    assert row == replace(ROW, source={"file": "old.py"})
+    other = replace(defined(trials=9), target=9, source={"file": "new.py"})
+    assert repository.create_or_open(other) == replace(ROW, source={"file": "new.py"})
     assert repository.study("digits").target == 4
     assert repository.study_names() == ("digits",)
 
@@ -649,7 +660,7 @@ def test_a_changed_definition_is_refused_with_each_key_and_both_values(digits, c
 
 
 def test_a_changed_search_is_refused_until_it_is_accepted_and_then_named(digits):
-    known = digits.create_or_open(ROW).changes
+    changes = digits.create_or_open(ROW).changes
     changed = replace(defined(sampler={"name": "tpe"}, concurrency=2), window=3)
     with pytest.raises(
         DefinitionChangedError, match=r"sampler\.name was 'random' and is now 'tpe'"
@@ -662,12 +673,12 @@ def test_a_changed_search_is_refused_until_it_is_accepted_and_then_named(digits)
     )
     assert [change.changes for change in digits.definition_changes("digits")] == [accepted]
     assert digits.accept_search(changed) == ()
-    stored = digits.create_or_open(changed)
-    assert (stored, stored.changes) == (changed, 1)
+    row = digits.create_or_open(changed)
+    assert (row, row.changes) == (changed, 1)
     # A worker that knows the search as it was begins no trial.
     with pytest.raises(DefinitionChangedError, match="another run has changed the search"):
-        digits.claim("digits", ME, seed, changes=known)
-    take(digits, changes=stored.changes)
+        digits.claim("digits", ME, seed, changes=changes)
+    take(digits, changes=row.changes)
 
 
 def test_a_grid_may_grow_only_where_its_trained_points_stay(repository):
@@ -752,8 +763,8 @@ def test_verdicts_are_added_and_the_latest_is_shown(digits):
     holds = {"mode": "replay", "verdict": "holds", "message": "equal"}
     digits.record_verdict("digits", 0, holds)
     first = digits.trial("digits", 0).verification
-    at = {"epoch": 2, "step": 9, "variable": "kernel"}
-    differs = {"mode": "interrupt", "verdict": "differs", "message": "no", **at}
+    location = {"epoch": 2, "step": 9, "variable": "kernel"}
+    differs = {"mode": "interrupt", "verdict": "differs", "message": "no", **location}
     digits.record_verdict("digits", 0, differs)
     second = digits.trial("digits", 0).verification
     assert (first.mode, first.verdict, first.epoch) == ("replay", "holds", None)
@@ -785,19 +796,21 @@ def test_faults_are_counted_by_kind_and_a_retry_forgets_them(repository):
     assert [third.faults(kind) for kind in ("crash", "memory", "error", "time")] == [1, 2, 0, 0]
     repository.finish(third.token, Ending("failed", error="time", fault="time"))
     repository.retry("faulty", 0)
-    again = take(repository, "faulty")
-    assert (again.number, again.faults("crash"), again.faults("memory")) == (0, 0, 0)
+    resumed = take(repository, "faulty")
+    assert (resumed.number, resumed.faults("crash"), resumed.faults("memory")) == (0, 0, 0)
 
 
 @pytest.mark.parametrize(
-    ("error", "shown"),
+    ("error", "reported"),
     [
         ("Traceback\nObjectiveError: no 'val_acc'", "ObjectiveError: no 'val_acc'"),
         ("killed on request", None),
         (None, None),
     ],
 )
-def test_the_status_names_the_error_that_interrupted_a_trial_and_no_request(digits, error, shown):
+def test_the_status_names_the_error_that_interrupted_a_trial_and_no_request(
+    digits, error, reported
+):
     digits.finish(take(digits).token, Ending("interrupted", error=error))
     [trial] = digits.status("digits").trials
-    assert (trial.state, trial.error) == ("interrupted", shown)
+    assert (trial.state, trial.error) == ("interrupted", reported)

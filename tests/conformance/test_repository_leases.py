@@ -16,7 +16,8 @@ from sweeper.errors import SupersededError, UnknownStudyError, UsageError
 from sweeper.records.results import EpochRecord
 
 ELSEWHERE = replace(ME, host="another-machine")
-KEY, OTHER = "a" * 32, "b" * 32
+KEY = "a" * 32
+OTHER = "b" * 32
 
 
 pytestmark = pytest.mark.usefixtures("digits")
@@ -63,29 +64,30 @@ def test_an_attempt_elsewhere_is_lost_when_its_lease_has_ended_and_not_before(re
 
 
 def test_a_renewed_lease_holds_for_as_long_again(repository, database):
-    held, left = take(repository).token, take(repository).token
+    renewed = take(repository).token
+    lapsed = take(repository).token
     for _ in range(3):
         set_back(database, 40)
-        assert repository.renew([held], 60) == {held}
+        assert repository.renew([renewed], 60) == {renewed}
     assert repository.release_lost("digits") == (LostAttempt(1, 1),)
-    assert repository.renew([held, left], 60) == {held}
+    assert repository.renew([renewed, lapsed], 60) == {renewed}
     assert repository.renew([], 60) == frozenset()
     # One that has ended is renewed while nobody has taken the trial.
     set_back(database, 600)
-    assert repository.renew([held], 60) == {held}
+    assert repository.renew([renewed], 60) == {renewed}
     assert repository.release_lost("digits") == ()
-    repository.finish(held, Ending("complete", value=1.0))
+    repository.finish(renewed, Ending("complete", value=1.0))
 
 
 def test_a_lease_renewed_between_the_look_and_the_release_is_kept(repository, database):
     token = take(repository).token
     set_back(database, 61)
-    seen = database.read(lambda c: leases.suspects(c, "digits", None, 60))
-    assert [suspect.token for suspect in seen] == [token]
+    suspects = database.read(lambda c: leases.suspects(c, "digits", None, 60))
+    assert [suspect.token for suspect in suspects] == [token]
     repository.renew([token], 60)
-    assert database.write(lambda c: leases.close_lost(c, seen)) == ()
+    assert database.write(lambda c: leases.close_lost(c, suspects)) == ()
     set_back(database, 61)
-    assert database.write(lambda c: leases.close_lost(c, seen)) == (LostAttempt(0, 1),)
+    assert database.write(lambda c: leases.close_lost(c, suspects)) == (LostAttempt(0, 1),)
 
 
 # Who may judge
@@ -147,10 +149,10 @@ def test_workers_join_renew_and_leave(repository, database):
     repository.join("digits", ME, key=KEY, engine="dask", slots=3, lease_seconds=60)
     repository.join("digits", ELSEWHERE, key=OTHER, lease_seconds=60)
     repository.join("digits", replace(ME, started=0.0), key="c" * 32)
-    here, there, dead = repository.workers("digits")
+    here, other, dead = repository.workers("digits")
     assert (here.key, here.engine, here.slots) == (KEY, "dask", 3)
     assert (here.host, here.pid) == (ME.host, ME.pid)
-    assert (here.live, there.live, dead.live) == (True, True, False)
+    assert (here.live, other.live, dead.live) == (True, True, False)
     assert (here.lease_until - here.joined_at).total_seconds() == pytest.approx(60, abs=1)
     set_back(database, 61)
     # A process of this host that is there is late, not gone.
@@ -160,24 +162,24 @@ def test_workers_join_renew_and_leave(repository, database):
     repository.leave(KEY)
     repository.leave(OTHER, "the disk is full")
     repository.leave(OTHER, "a second word")
-    left = repository.workers("digits")
-    assert [w.live for w in left] == [False] * 3
-    assert [w.error for w in left] == [None, "the disk is full", None]
-    assert left[0].left_at is not None
-    assert left[2].left_at is None
+    workers = repository.workers("digits")
+    assert [w.live for w in workers] == [False] * 3
+    assert [w.error for w in workers] == [None, "the disk is full", None]
+    assert workers[0].left_at is not None
+    assert workers[2].left_at is None
     renew_worker(repository, KEY)
     assert not repository.workers("digits")[0].live, "who has left does not come back by renewing"
     repository.join("digits", ME, key=KEY)
     assert repository.workers("digits")[0].live
-    assert left[1].to_json()["error"] == "the disk is full"
+    assert workers[1].to_json()["error"] == "the disk is full"
 
 
 def test_a_claim_names_its_worker_and_devices(repository, database):
     repository.claim("digits", ME, lambda n: n, worker_key=KEY, devices="0,1")
-    stored = database.read(
+    row = database.read(
         lambda c: c.exec_driver_sql("SELECT worker_key, devices FROM sweeper_attempts").one()
     )
-    assert tuple(stored) == (KEY, "0,1")
+    assert tuple(row) == (KEY, "0,1")
 
 
 # Requests
@@ -205,9 +207,9 @@ def fail(repository, number):
     claimed = take(repository)
     assert claimed.number == number
     repository.finish(claimed.token, Ending("crashed"))
-    again = take(repository)
-    assert (again.number, again.crashes) == (number, 1)
-    repository.finish(again.token, Ending("crashed", error="killed", final=True))
+    resumed = take(repository)
+    assert (resumed.number, resumed.crashes) == (number, 1)
+    repository.finish(resumed.token, Ending("crashed", error="killed", final=True))
 
 
 def test_a_failed_trial_is_given_another_attempt_and_keeps_its_number(repository, database):
@@ -216,9 +218,9 @@ def test_a_failed_trial_is_given_another_attempt_and_keeps_its_number(repository
     repository.retry("digits", 0)
     assert repository.trial("digits", 0).state == "interrupted"
     assert [t.state.name for t in optuna_trials(database)] == ["RUNNING"] * 2
-    again = take(repository)
-    assert (again.number, again.attempt, again.crashes) == (0, 3, 0)
-    repository.finish(again.token, Ending("complete", value=0.5))
+    retried = take(repository)
+    assert (retried.number, retried.attempt, retried.crashes) == (0, 3, 0)
+    repository.finish(retried.token, Ending("complete", value=0.5))
     assert repository.trial("digits", 0).value == 0.5
     assert optuna_trials(database)[0].state.name == "COMPLETE"
 
@@ -228,12 +230,12 @@ def test_only_a_failed_trial_is_tried_again(repository, state):
     token = take(repository).token
     if state != "running":
         repository.finish(token, Ending(state, value=1.0))
-    before = repository.trial("digits", 0)
+    trial = repository.trial("digits", 0)
     with pytest.raises(
         UsageError, match=f"trial 0 of study 'digits' is {state}, and only a failed"
     ):
         repository.retry("digits", 0)
-    assert repository.trial("digits", 0) == before
+    assert repository.trial("digits", 0) == trial
     with pytest.raises(UnknownStudyError, match="no trial 3; it has trial 0 "):
         repository.retry("digits", 3)
 

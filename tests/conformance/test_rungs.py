@@ -107,8 +107,8 @@ def test_a_paused_trial_is_paused_and_no_worker_takes_it(repository):
     (decided,) = pause(repository, claims[-1], 0.4)
     assert (decided.promoted, decided.ended) == ((0, 1, 8), (2, 3, 4, 5, 6, 7))
     assert states(repository) == ["paused", "paused", *["pruned"] * 6, "paused"]
-    again = take(repository)
-    assert (again.number, again.attempt, again.pause_after) == (0, 2, 3)
+    resumed = take(repository)
+    assert (resumed.number, resumed.attempt, resumed.pause_after) == (0, 2, 3)
     assert repository.trial(STUDY, 0).state == "running"
 
 
@@ -140,9 +140,9 @@ def test_a_failed_trial_that_was_ranked_is_given_no_other_attempt(repository, cl
     repository.finish(claims[0].token, Ending("failed", error="ValueError"))
     pause(repository, claims[1], 0.5)
     repository.retry(STUDY, 0)  # its rung is not decided yet
-    again = take(repository)
-    assert again.number == 0
-    repository.finish(again.token, Ending("failed", error="ValueError"))
+    retried = take(repository)
+    assert retried.number == 0
+    repository.finish(retried.token, Ending("failed", error="ValueError"))
     pause(repository, claims[2], 0.4)
     with pytest.raises(UsageError, match="its rung after 3 epochs was decided without it"):
         repository.retry(STUDY, 0)
@@ -181,14 +181,16 @@ def test_two_workers_that_pause_at_the_same_moment_decide_a_rung_once(repository
         repositories = [repository, Repository(other)]
         decided = []
 
-        def work(own):
-            while (claim := own.claim(STUDY, ME, seed)) is not None:
+        def work(workers_repository):
+            while (claim := workers_repository.claim(STUDY, ME, seed)) is not None:
                 if isinstance(claim, Waiting):
                     time.sleep(0.02)  # not faster: each asks under the lock that the others need
                 elif claim.pause_after is None:
-                    own.finish(claim.token, Ending("complete", value=0.0, digest="d" * 32))
+                    workers_repository.finish(
+                        claim.token, Ending("complete", value=0.0, digest="d" * 32)
+                    )
                 else:
-                    decided.extend(pause(own, claim, 0.01 * claim.number))
+                    decided.extend(pause(workers_repository, claim, 0.01 * claim.number))
 
         threads = [threading.Thread(target=work, args=(r,)) for r in repositories * 2]
         for thread in threads:
@@ -261,9 +263,13 @@ def test_a_sampler_sees_what_every_trial_gave_at_the_first_rung_whatever_came_of
     pause(repository, first, 0.7)
     third = take(repository)
     assert third.number == 2
-    (seen,) = repository.finished_before(STUDY, 1)
-    assert (seen.state, seen.value, dict(seen.params)) == ("complete", 0.7, {"x": 0.25})
-    assert dict(seen.intermediate) == {0: 0.7}
+    (observation,) = repository.finished_before(STUDY, 1)
+    assert (observation.state, observation.value, dict(observation.params)) == (
+        "complete",
+        0.7,
+        {"x": 0.25},
+    )
+    assert dict(observation.intermediate) == {0: 0.7}
     repository.finish(third.token, Ending("interrupted"))
     third = take(repository)
     repository.record_epochs(third.token, [EpochRecord(0, {"loss": 0.6})], {0: 0.6})

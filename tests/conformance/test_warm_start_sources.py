@@ -197,17 +197,17 @@ def test_every_value_comes_back_bit_for_bit_and_what_the_source_does_later_chang
     warm = match_warm_start(WarmStart(source.path), target)
     assert warm.report.mismatches == ()
     assert values(target.variables) != values(source.model.variables)
-    before = values(target.optimizer.variables)
+    optimizer_values = values(target.optimizer.variables)
     warm.assign()
-    given = values(target.variables)
-    assert given == values(source.model.variables)
-    assert values(target.optimizer.variables) == before
-    kept = [(v, v.numpy()) for v in source.model.trainable_variables]
-    for v, value in kept:
+    weights = values(target.variables)
+    assert weights == values(source.model.variables)
+    assert values(target.optimizer.variables) == optimizer_values
+    originals = [(v, v.numpy()) for v in source.model.trainable_variables]
+    for v, value in originals:
         v.assign(value + 1)
-    assert values(source.model.variables) != given
-    assert values(target.variables) == given
-    for v, value in kept:
+    assert values(source.model.variables) != weights
+    assert values(target.variables) == weights
+    for v, value in originals:
         v.assign(value)
     shared = {id(v) for v in source.model.variables} & {id(v) for v in target.variables}
     assert not shared
@@ -230,7 +230,8 @@ def test_the_optimizers_state_is_taken_but_for_its_learning_rate(source):
 
 
 def test_random_generators_stay_the_trials_own(writer, tmp_path):
-    source, target = written(sequential), built(sequential, 2)
+    source = written(sequential)
+    target = built(sequential, 2)
     random = [v.numpy().tobytes() for v in target.variables if is_random_state(v.path)]
     assert random
     match_warm_start(WarmStart(writer(source, tmp_path)), target).assign()
@@ -240,17 +241,17 @@ def test_random_generators_stay_the_trials_own(writer, tmp_path):
 def test_what_is_missing_and_what_is_more_are_named(writer, tmp_path):
     path = writer(written(Other), tmp_path)
     target = built(lambda: Net("net", "dense"), 2)
-    before = values(target.variables)
+    weights = values(target.variables)
     with pytest.raises(WarmStartError) as raised:
         match_warm_start(WarmStart(path), target)
     assert str(raised.value).count(" is not in it; looked for ") == 6, raised.value
     assert str(raised.value).count(" is in it, and not in the model") == 2, raised.value
-    assert values(target.variables) == before
+    assert values(target.variables) == weights
     warm = match_warm_start(WarmStart(path, strict=False), target)
     assert len(warm.report.matched) == 3
     assert sorted(m.kind for m in warm.report.mismatches) == ["extra"] * 2 + ["missing"] * 6
     warm.assign()
-    assert values(target.variables) != before
+    assert values(target.variables) != weights
 
 
 def test_a_file_cut_off_is_refused(writer, tmp_path):

@@ -113,15 +113,15 @@ def test_more_epochs_are_refused_with_the_way_to_train_them_first(
     repository, location, extend, fresh
 ):
     finish(repository, 1.0)
-    before = ROW.definition["epochs"]
-    for epochs, named in ((8, True), (before - 1, False)):
+    length = ROW.definition["epochs"]
+    for epochs, named in ((8, True), (length - 1, False)):
         definition = {**ROW.definition, "epochs": epochs}
         with pytest.raises(DefinitionChangedError) as raised:
             repository.create_or_open(
                 replace(ROW, definition=definition, source={"location": location, "name": None})
             )
         message = str(raised.value)
-        assert (f"write epochs={before} again and" in message) is named
+        assert (f"write epochs={length} again and" in message) is named
         assert "FILE" not in message
         if named:
             assert message.index(extend) < message.index(fresh)
@@ -194,10 +194,10 @@ def test_a_link_to_elsewhere_is_removed_and_not_followed(repository, tmp_path):
     assert (outside / "kept").read_text() == "mine"
 
 
-@pytest.mark.parametrize("what", ["trial", "worker"])
-def test_a_study_at_work_is_neither_removed_nor_set_aside(repository, tmp_path, what):
+@pytest.mark.parametrize("user", ["trial", "worker"])
+def test_a_study_at_work_is_neither_removed_nor_set_aside(repository, tmp_path, user):
     path = files_of(repository, tmp_path, "one")
-    if what == "trial":
+    if user == "trial":
         take(repository)
     else:
         repository.join("digits", ME, key="k" * 32)
@@ -257,13 +257,13 @@ def test_a_study_that_is_set_aside_owns_its_files_alone_and_each_leaves_its_name
         files_of(repository, tmp_path, f"study {number}")
         name = f"digits~{number}"
         assert set_aside(repository, paths) == name
-        own = RunPaths(tmp_path, name).study_directories
-        check_directories(own, repository.study(name), begun=False)
-        kept = Path(repository.trial(name, 0).checkpoints[0].path)
-        assert (kept / "state.json").read_text() == f"study {number}"
+        directories = RunPaths(tmp_path, name).study_directories
+        check_directories(directories, repository.study(name), begun=False)
+        checkpoint = Path(repository.trial(name, 0).checkpoints[0].path)
+        assert (checkpoint / "state.json").read_text() == f"study {number}"
     assert repository.names_set_aside("digits") == repository.study_names()
     with pytest.raises(ForeignCheckpointError):
-        check_directories(own, repository.study("digits~1"), begun=False)
+        check_directories(directories, repository.study("digits~1"), begun=False)
     repository.create_or_open(ROW)
     apart = RunPaths(tmp_path, "digits", tmp_path / "apart")
     claim_directories(apart, repository.study("digits"), begun=False)
@@ -274,10 +274,10 @@ def test_a_study_that_is_set_aside_owns_its_files_alone_and_each_leaves_its_name
 
 def test_the_fingerprint_in_checkpoints_is_the_one_that_ranks(repository):
     claim = take(repository)
-    stored = repository.study("digits")
-    assert claim.definition == stored.fingerprint == ROW.fingerprint != EDITED.fingerprint
-    assert claim.identity == stored.identity
+    row = repository.study("digits")
+    assert claim.definition == row.fingerprint == ROW.fingerprint != EDITED.fingerprint
+    assert claim.identity == row.identity
     repository.finish(claim.token, Ending("interrupted"))
     repository.accept_definition(EDITED)
-    again = take(repository)
-    assert (again.definition, again.former) == (EDITED.fingerprint, (ROW.fingerprint,))
+    resumed = take(repository)
+    assert (resumed.definition, resumed.former) == (EDITED.fingerprint, (ROW.fingerprint,))

@@ -82,8 +82,8 @@ def test_in_many_races_of_two_workers_for_one_trial_each_has_one_winner(processe
         repository = Repository(database)
         repository.create_or_open(replace(ROW, target=rounds, window=1))
         racers = [(RACER, url, letter) for letter in "ab"]
-        *said, read = processes.run([*racers, (READER, url, 1)], 120)
-        won = [[int(number) for number in out.split()] for out in said]
+        *outputs, read = processes.run([*racers, (READER, url, 1)], 120)
+        won = [[int(number) for number in out.split()] for out in outputs]
         assert sorted(won[0] + won[1]) == list(range(rounds))
         assert {len(trial.attempts) for trial in repository.trials("busy")} == {1}
         # SQLite lets nobody queue for its lock.

@@ -203,7 +203,7 @@ def test_only_passing_faults_are_retried(url):
 
 
 @pytest.mark.parametrize(
-    ("said", "passing"),
+    ("text", "passing"),
     [
         *((state, True) for state in ("40001", "40P01", "08006", "57P01", "57P03", "53300")),
         *((state, False) for state in ("53100", "28P01")),
@@ -220,11 +220,11 @@ def test_only_passing_faults_are_retried(url):
         ("fe_sendauth: no password supplied", False),
     ],
 )
-def test_postgresqls_passing_faults_are_known_by_their_states_or_what_was_said(said, *, passing):
+def test_postgresqls_passing_faults_are_known_by_their_states_or_what_was_said(text, *, passing):
     """psycopg gives the errors of a refused connection no state."""
-    original = Exception(said)
-    if len(said) == 5:
-        original.sqlstate = said
+    original = Exception(text)
+    if len(text) == 5:
+        original.sqlstate = text
     error = sa.exc.OperationalError("connect", {}, original)
     assert is_passing(error) is passing
     assert unavailable(sa.make_url("postgresql://h/d"), error).passing is passing
@@ -279,11 +279,12 @@ def test_a_process_stopped_in_a_transaction_holds_nobody_up_for_long(monkeypatch
                 other.write(lambda c: c.exec_driver_sql(statement))
 
 
-@pytest.mark.parametrize("ours", optuna_rows._metadata.sorted_tables, ids=str)
-def test_each_column_of_optunas_tables_that_is_used_is_optunas(ours):
-    theirs = models.BaseModel.metadata.tables[ours.name]
-    for column in ours.c:
-        kind, other = column.type, theirs.c[column.name]
+@pytest.mark.parametrize("table", optuna_rows._metadata.sorted_tables, ids=str)
+def test_each_column_of_optunas_tables_that_is_used_is_optunas(table):
+    original = models.BaseModel.metadata.tables[table.name]
+    for column in table.c:
+        kind = column.type
+        other = original.c[column.name]
         assert column.primary_key == other.primary_key
         assert kind._type_affinity is other.type._type_affinity
         if isinstance(other.type, sa.Enum):

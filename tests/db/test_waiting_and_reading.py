@@ -81,16 +81,16 @@ def as_nobody(work):
                 os.setgroups([])
                 os.setgid(NOBODY)
                 os.setuid(NOBODY)
-            said = work()
+            text = work()
         except BaseException:
-            said = traceback.format_exc()
-        os.write(writing, said.encode())
+            text = traceback.format_exc()
+        os.write(writing, text.encode())
         os._exit(0)
     os.close(writing)
-    with os.fdopen(reading, "rb") as given:
-        said = given.read().decode()
+    with os.fdopen(reading, "rb") as stream:
+        text = stream.read().decode()
     os.waitpid(child, 0)
-    return said
+    return text
 
 
 @pytest.fixture
@@ -119,27 +119,27 @@ VERBS = (["ls"], ["status", "theirs"], ["show", "theirs", "0"], ["best", "theirs
 @pytest.mark.parametrize("state", ["closed", "being written", "its writer was killed"])
 def test_another_users_database_can_be_read_and_is_left_as_it_was(others, state):
     words = [[*verb, "--json", "--runs-dir", str(others)] for verb in VERBS]
-    expected = [answer(each) for each in words]
+    expected = [answer(arguments) for arguments in words]
     assert [code for code, _ in expected] == [0] * len(VERBS), expected
     file = others / "sweeper.db"
     writer = None
     if state != "closed":
         writer = sqlite3.connect(file, isolation_level=None)
         writer.execute("UPDATE sweeper_studies SET target = 3")
-        expected = [answer(each) for each in words]
+        expected = [answer(arguments) for arguments in words]
     if state == "its writer was killed":
-        kept = {end: file.with_name(f"sweeper.db{end}").read_bytes() for end in ("-wal", "-shm")}
-        before = file.read_bytes()
+        logs = {end: file.with_name(f"sweeper.db{end}").read_bytes() for end in ("-wal", "-shm")}
+        contents = file.read_bytes()
         writer.close()
-        file.write_bytes(before)
-        for end, content in kept.items():
+        file.write_bytes(contents)
+        for end, content in logs.items():
             file.with_name(f"sweeper.db{end}").write_bytes(content)
-    for each in others.iterdir():
-        each.chmod(0o444)
+    for path in others.iterdir():
+        path.chmod(0o444)
     others.chmod(0o555)
     listed = sorted(others.iterdir())
-    for each, (_, data) in zip(words, expected, strict=True):
-        assert as_nobody(lambda each=each: answer(each)[1]) == data
+    for arguments, (_, data) in zip(words, expected, strict=True):
+        assert as_nobody(lambda arguments=arguments: answer(arguments)[1]) == data
     run = ["stop", "theirs", "--runs-dir", str(others)]
     assert "readonly database" in as_nobody(lambda: answer(run)[1])
     assert sorted(others.iterdir()) == listed

@@ -17,11 +17,11 @@ GOOD = "epochs=2, trials=4"
 @pytest.fixture(autouse=True)
 def here(monkeypatch, tmp_path):
     """Stand in an empty directory, and forget what is imported from it."""
-    before = set(sys.modules)
+    modules = set(sys.modules)
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.chdir(tmp_path)
     yield
-    for name in set(sys.modules) - before:
+    for name in set(sys.modules) - modules:
         del sys.modules[name]
 
 

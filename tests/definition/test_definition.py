@@ -116,11 +116,11 @@ def test_the_advice_is_not_buried_below_a_value_of_many_lines():
 
 def test_a_keras_object_instead_of_a_factory_is_refused_though_a_model_can_be_called():
     model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
-    for given in (keras.optimizers.Adam(), model):
+    for instance in (keras.optimizers.Adam(), model):
         with pytest.raises(
             DefinitionError, match=r"two trials would share .* model=lambda trial: …"
         ):
-            defined(model=given)
+            defined(model=instance)
 
 
 @pytest.mark.parametrize(
@@ -147,10 +147,12 @@ def test_a_keras_object_instead_of_a_factory_is_refused_though_a_model_can_be_ca
 )
 def test_settings_go_through_json_unchanged(changes, objectives):
     settings = defined(**changes).settings()
-    again = StudySettings.from_json(json.loads(json.dumps(settings.to_json())))
-    assert repr(again.to_json()) == repr(settings.to_json()), "one and true are two points"
-    assert [(each.name, each.direction) for each in again.objectives] == objectives
-    assert again.audit == changes.get("audit", "auto")
+    restored = StudySettings.from_json(json.loads(json.dumps(settings.to_json())))
+    assert repr(restored.to_json()) == repr(settings.to_json()), "one and true are two points"
+    assert [
+        (objective.name, objective.direction) for objective in restored.objectives
+    ] == objectives
+    assert restored.audit == changes.get("audit", "auto")
 
 
 def test_threads_are_resolved_once_from_the_machine_and_the_concurrency():
@@ -187,8 +189,8 @@ def test_a_pruner_is_described_by_what_it_was_made_with():
     with pytest.warns(ExperimentalWarning):
         patient = described(PatientPruner(HyperbandPruner(max_resource=9), patience=2))
     assert patient["wrapped_pruner"]["max_resource"] == 9
-    own = described(OwnPruner(0.5, table=object()))
-    assert own == {"class": "custom:OwnPruner", "limit": 0.5}
+    description = described(OwnPruner(0.5, table=object()))
+    assert description == {"class": "custom:OwnPruner", "limit": 0.5}
 
 
 def test_one_repeat_changes_neither_the_stored_definition_nor_its_fingerprint():
@@ -204,8 +206,8 @@ def test_one_repeat_changes_neither_the_stored_definition_nor_its_fingerprint():
 def test_repeats_are_paired_by_seed_and_one_repeat_keeps_every_trials_seed():
     assert [Repeating().seed_position(n) for n in (0, 1, 17)] == [0, 1, 17]
     repeating = Repeating(3)
-    found = [(repeating.configuration_of(n), repeating.repeat_of(n)) for n in range(6)]
-    assert found == [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (1, 2)]
+    pairs = [(repeating.configuration_of(n), repeating.repeat_of(n)) for n in range(6)]
+    assert pairs == [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (1, 2)]
     seeds = [TrialSeeds(7, repeating.seed_position(n)).root for n in range(6)]
     assert seeds[:3] == seeds[3:]
     assert len(set(seeds)) == 3
@@ -229,7 +231,7 @@ def test_the_window_counts_configurations(concurrency, repeats, window):
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("arguments", "message"),
     [
         ({"repeats": 1}, "repeats=1"),
         ({"best": 1}, "best=1"),
@@ -237,9 +239,9 @@ def test_the_window_counts_configurations(concurrency, repeats, window):
         ({"repeats": 5, "at_most": 4}, "at_most=4 is below repeats=5"),
     ],
 )
-def test_an_impossible_confirmation_is_refused(given, said):
-    with pytest.raises(UsageError, match=said):
-        ConfirmRequest(**given)
+def test_an_impossible_confirmation_is_refused(arguments, message):
+    with pytest.raises(UsageError, match=message):
+        ConfirmRequest(**arguments)
 
 
 def test_code_of_the_search_alone_is_not_in_the_fingerprint():

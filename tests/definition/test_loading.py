@@ -23,11 +23,11 @@ study = Study(name={name!r}, model=model, data=data, epochs=1, trials=1)
 @pytest.fixture(autouse=True)
 def clean_imports(monkeypatch, tmp_path):
     """Forget what a test imports, and stand in an empty directory."""
-    before = set(sys.modules)
+    modules = set(sys.modules)
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.chdir(tmp_path)
     yield
-    for name in set(sys.modules) - before:
+    for name in set(sys.modules) - modules:
         if str(tmp_path) in str(getattr(sys.modules[name], "__file__", "")):
             del sys.modules[name]
 
@@ -57,10 +57,10 @@ def test_a_target_is_split_at_its_name(target, parts):
 
 def test_the_only_study_needs_no_name_even_under_two(tmp_path):
     file = write(tmp_path / "a.py", more="best = study\n")
-    found = load_definition(str(file))
-    assert found.name == "one"
-    assert load_definition(f"{file}:best") is found
-    assert loaded_from(found) == f"{file}:best"
+    study = load_definition(str(file))
+    assert study.name == "one"
+    assert load_definition(f"{file}:best") is study
+    assert loaded_from(study) == f"{file}:best"
     assert loaded_from(Study(name="x", model=print, data=print, epochs=1, trials=1)) is None
 
 
@@ -84,16 +84,17 @@ def test_files_that_no_import_would_find_are_loaded_all_the_same(tmp_path):
     import json
 
     assert json.loads("1") == 1
-    one, two = write(tmp_path / "x" / "s.py", "x"), write(tmp_path / "y" / "s.py", "y")
+    one = write(tmp_path / "x" / "s.py", "x")
+    two = write(tmp_path / "y" / "s.py", "y")
     assert [load_definition(str(f)).name for f in (one, two)] == ["x", "y"]
 
 
 def edit_at_once(file, text):
     """Within the second in which it was written, to a text as long."""
-    before = file.stat()
+    status = file.stat()
     file.write_text(text)
-    os.utime(file, ns=(before.st_mtime_ns, before.st_mtime_ns))
-    assert file.stat().st_size == before.st_size
+    os.utime(file, ns=(status.st_mtime_ns, status.st_mtime_ns))
+    assert file.stat().st_size == status.st_size
 
 
 @pytest.mark.parametrize("target", ["edited.py", "edited"])

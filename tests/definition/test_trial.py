@@ -21,17 +21,17 @@ class Asked:
         return self.answer
 
 
-def trial(answer=1):
+def new_trial(answer=1):
     asked = Asked(answer)
     return Trial(number=3, seed=5, directory=Path("/files"), ask=asked), asked
 
 
 def test_each_question_is_asked_as_it_was_put():
-    made, asked = trial()
-    made.suggest_float("f", 0, 1, step=0.5)
-    made.suggest_float("log", 1e-3, 1, log=True)
-    made.suggest_int("i", np.int64(1), 9, step=2)
-    made.suggest_categorical("c", ["a", 1, None])
+    trial, asked = new_trial()
+    trial.suggest_float("f", 0, 1, step=0.5)
+    trial.suggest_float("log", 1e-3, 1, log=True)
+    trial.suggest_int("i", np.int64(1), 9, step=2)
+    trial.suggest_categorical("c", ["a", 1, None])
     assert asked.questions == [
         ("f", FloatRange(0.0, 1.0, step=0.5)),
         ("log", FloatRange(1e-3, 1.0, log=True)),
@@ -42,16 +42,16 @@ def test_each_question_is_asked_as_it_was_put():
 
 
 def test_a_parameter_asked_for_again_has_its_value_without_a_question():
-    made, asked = trial(0.25)
-    assert made.suggest_float("x", 0, 1) == made.suggest_float("x", 0.0, 1.0) == 0.25
+    trial, asked = new_trial(0.25)
+    assert trial.suggest_float("x", 0, 1) == trial.suggest_float("x", 0.0, 1.0) == 0.25
     assert len(asked.questions) == 1
-    assert made.params == {"x": 0.25}
+    assert trial.params == {"x": 0.25}
     with pytest.raises(TypeError):
-        made.params["x"] = 2
+        trial.params["x"] = 2
 
 
 @pytest.mark.parametrize(
-    "again",
+    "suggest",
     [
         lambda t: t.suggest_float("x", 0, 2),
         lambda t: t.suggest_float("x", 0, 1, step=0.1),
@@ -59,11 +59,11 @@ def test_a_parameter_asked_for_again_has_its_value_without_a_question():
         lambda t: t.suggest_categorical("x", [0, 1]),
     ],
 )
-def test_a_parameter_asked_for_again_in_another_range_is_refused(again):
-    made, asked = trial(0.25)
-    made.suggest_float("x", 0, 1)
+def test_a_parameter_asked_for_again_in_another_range_is_refused(suggest):
+    trial, asked = new_trial(0.25)
+    trial.suggest_float("x", 0, 1)
     with pytest.raises(ParameterError, match=r"'x' was suggested as .* and now as .*another name"):
-        again(made)
+        suggest(trial)
     assert len(asked.questions) == 1
 
 
@@ -82,22 +82,22 @@ def test_a_parameter_asked_for_again_in_another_range_is_refused(again):
     ],
 )
 def test_an_impossible_question_is_refused_before_it_is_asked(ask, message):
-    made, asked = trial()
+    trial, asked = new_trial()
     with pytest.raises(ParameterError, match=message):
-        ask(made)
+        ask(trial)
     assert asked.questions == []
 
 
 def test_a_trial_tracks_an_object_under_a_name_of_its_own():
-    made, _ = trial()
-    step = made.track("step", tf.Variable(0, trainable=False))
-    assert made.track("step", step) is step
-    assert dict(made.tracked) == {"step": step}
+    trial, _ = new_trial()
+    step = trial.track("step", tf.Variable(0, trainable=False))
+    assert trial.track("step", step) is step
+    assert dict(trial.tracked) == {"step": step}
     with pytest.raises(UncapturableError, match=r"track\('step', …\) was called for two objects"):
-        made.track("step", tf.Variable(1))
+        trial.track("step", tf.Variable(1))
 
 
 @pytest.mark.parametrize("value", [5, [1], {"a": 1}, "x", None, np.zeros(3), object()])
 def test_what_cannot_be_tracked_is_refused_with_its_name(value):
     with pytest.raises(UncapturableError, match=r"track\('my_step', …\) was given a .*tf.Variable"):
-        trial()[0].track("my_step", value)
+        new_trial()[0].track("my_step", value)

@@ -67,10 +67,10 @@ def test_the_pages_reader_needs_nothing_of_sweepers(written, tmp_path):
     )
     environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
     words = [sys.executable, "-c", code, str(written)]
-    done = subprocess.run(
+    process = subprocess.run(
         words, env=environment, cwd=tmp_path, capture_output=True, text=True, check=True
     )
-    assert done.stdout == "[]\n"
+    assert process.stdout == "[]\n"
 
 
 @pytest.mark.parametrize("name", ["manifest.json", "tensors.safetensors", "state.json"])
@@ -102,7 +102,7 @@ def test_what_is_written_by_the_specification_alone_is_read_by_sweeper(tmp_path)
         [name, value.dtype.name, list(value.shape), digest(value.tobytes())]
         for name, value in tensors.items()
     ]
-    text = "".join(f"{d}[{','.join(map(str, s))}]{own};" for _, d, s, own in entries)
+    text = "".join(f"{d}[{','.join(map(str, s))}]{checksum};" for _, d, s, checksum in entries)
     files = [
         [name, (directory / name).stat().st_size, digest((directory / name).read_bytes())]
         for name in ("tensors.safetensors", "state.json")

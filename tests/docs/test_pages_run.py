@@ -67,8 +67,8 @@ def checkout(directory, *, epochs=None):
         shutil.copytree(ROOT / name, directory / name)
     if epochs is not None:
         file = directory / "studies" / "digits_learning_rate.py"
-        text, found = re.subn(r"\bepochs=\d+", f"epochs={epochs}", file.read_text())
-        assert found == 1
+        text, count = re.subn(r"\bepochs=\d+", f"epochs={epochs}", file.read_text())
+        assert count == 1
         file.write_text(text)
     return directory
 
@@ -82,25 +82,25 @@ def run_pages(places, directory, blocks_of, *, installed=False):
         programs_for_shells(programs)
         here |= {"PATH": f"{programs}{os.pathsep}{here['PATH']}", ADDRESS: os.environ[ADDRESS]}
     for name, place in places.items():
-        found = as_programs([block for block in blocks_of[name] if block.language != "text"])
+        blocks = as_programs([block for block in blocks_of[name] if block.language != "text"])
         file = directory / f"{name.replace('/', '-')}.json"
         output = file.with_suffix(".txt")
         job = {
             "directory": str(place),
             "environment": here,
             "output": str(output),
-            "blocks": [block.to_json() for block in found],
+            "blocks": [block.to_json() for block in blocks],
         }
         file.write_text(json.dumps(job))
-        begun = time.monotonic()
-        done = subprocess.run(
+        start = time.monotonic()
+        process = subprocess.run(
             [sys.executable, *(() if installed else PROGRAM), str(RUNNER), str(file)],
             env={**os.environ, **here},
             check=False,
         )
-        said = "ok" if done.returncode == 0 else "FAILED"
-        print(f"{said} {name} {time.monotonic() - begun:.1f}s", flush=True)
-        if done.returncode:
+        outcome = "ok" if process.returncode == 0 else "FAILED"
+        print(f"{outcome} {name} {time.monotonic() - start:.1f}s", flush=True)
+        if process.returncode:
             failed[name] = output.read_text()[-4000:] if output.is_file() else "it did not begin"
     return failed
 
@@ -111,12 +111,12 @@ def pages_here():
     return sorted(names, key=lambda name: (name != FIRST, name))
 
 
-def with_fewer_trials(page, found):
+def with_fewer_trials(page, blocks):
     """A page's blocks as they are run by default."""
-    for said, instead in FEWER.get(page, {}).items():
-        assert sum(block.text.count(said) for block in found) == 1, (page, said)
-        found = [replace(block, text=block.text.replace(said, instead)) for block in found]
-    return found
+    for old, new in FEWER.get(page, {}).items():
+        assert sum(block.text.count(old) for block in blocks) == 1, (page, old)
+        blocks = [replace(block, text=block.text.replace(old, new)) for block in blocks]
+    return blocks
 
 
 @pytest.fixture(scope="module")
@@ -131,13 +131,13 @@ def failures(tmp_path_factory, home):
     directory = tmp_path_factory.mktemp("pages")
     place = checkout(directory / "checkout", epochs=3)
     names = (GUIDE, README, TUTORIAL)
-    found = {name: with_fewer_trials(name, runnable(ROOT / name)) for name in names}
+    pages = {name: with_fewer_trials(name, runnable(ROOT / name)) for name in names}
     places = {
-        **dict.fromkeys(found, place),
+        **dict.fromkeys(pages, place),
         README: tmp_path_factory.mktemp("apart"),
         TUTORIAL: home,
     }
-    return run_pages(places, directory, found)
+    return run_pages(places, directory, pages)
 
 
 @pytest.fixture(scope="module")
@@ -145,10 +145,10 @@ def failures_of_all(tmp_path_factory):
     """As `failures`, of every page as it stands, and of the docstrings' examples."""
     directory = tmp_path_factory.mktemp("whole")
     place = checkout(directory / "checkout")
-    found = {name: runnable(ROOT / name, long=True) for name in (*pages_here(), EXAMPLES)}
-    found[EXAMPLES] += examples()
-    places = {**dict.fromkeys(found, place), EXAMPLES: tmp_path_factory.mktemp("apart")}
-    return run_pages(places, directory, found, installed=True)
+    pages = {name: runnable(ROOT / name, long=True) for name in (*pages_here(), EXAMPLES)}
+    pages[EXAMPLES] += examples()
+    places = {**dict.fromkeys(pages, place), EXAMPLES: tmp_path_factory.mktemp("apart")}
+    return run_pages(places, directory, pages, installed=True)
 
 
 @pytest.mark.pages
@@ -169,8 +169,8 @@ def test_a_page_runs_with_fewer_trials(page, failures):
 
 def test_control_an_example_that_gives_something_else_fails(tmp_path):
     wrong = Block("sweeper.wrong", 1, "pycon", ">>> 1 + 1\n3")
-    said = run_pages({"wrong": tmp_path}, tmp_path, {"wrong": [wrong]})
-    assert "Expected:\n    3\nGot:\n    2" in said["wrong"]
+    outputs = run_pages({"wrong": tmp_path}, tmp_path, {"wrong": [wrong]})
+    assert "Expected:\n    3\nGot:\n    2" in outputs["wrong"]
 
 
 def check_tutorial(home, trials):
@@ -197,8 +197,8 @@ def test_the_tutorial_typed_in_an_empty_directory_does_what_it_says(home, failur
 def test_the_tutorials_long_block_runs_too(tmp_path):
     home = tmp_path / "home"
     home.mkdir()
-    found = {TUTORIAL: runnable(ROOT / TUTORIAL, long=True)}
-    assert run_pages({TUTORIAL: home}, tmp_path, found, installed=True) == {}
+    pages = {TUTORIAL: runnable(ROOT / TUTORIAL, long=True)}
+    assert run_pages({TUTORIAL: home}, tmp_path, pages, installed=True) == {}
     check_tutorial(home, 5)
 
 
@@ -222,13 +222,13 @@ BROKEN = {
 @pytest.fixture(scope="module")
 def failures_of_broken(tmp_path_factory):
     directory = tmp_path_factory.mktemp("broken")
-    found = {name: blocks_of(text, f"{name}.md") for name, (text, _) in BROKEN.items()}
+    pages = {name: blocks_of(text, f"{name}.md") for name, (text, _) in BROKEN.items()}
     quiet = "\n".join(line for line in README_AS_IT_WAS.splitlines() if "print(" not in line)
-    found["ends-well"] = [replace(README_STUDY, text=quiet)]
-    places = {name: directory / name for name in found}
+    pages["ends-well"] = [replace(README_STUDY, text=quiet)]
+    places = {name: directory / name for name in pages}
     for place in places.values():
         place.mkdir()
-    return run_pages(places, directory, found)
+    return run_pages(places, directory, pages)
 
 
 @pytest.mark.whole
@@ -236,9 +236,9 @@ def failures_of_broken(tmp_path_factory):
 def test_control_a_block_that_ends_otherwise_than_its_reader_expects_fails(
     kind, failures_of_broken
 ):
-    said = failures_of_broken[kind]
-    assert BROKEN[kind][1] in said
-    assert f"{kind}.md:" in said
+    output = failures_of_broken[kind]
+    assert BROKEN[kind][1] in output
+    assert f"{kind}.md:" in output
 
 
 @pytest.mark.whole
@@ -249,10 +249,10 @@ def test_control_a_block_whose_trials_all_fail_fails_though_it_ends_well(failure
 def test_what_stands_under_a_guard_is_run_by_each_page():
     """In the default run: as a program of the page, or where a page writes a file, by its command."""
     for page in all_pages():
-        found = as_programs(blocks(page))
-        for block in found:
+        programs = as_programs(blocks(page))
+        for block in programs:
             if block.language == "python" and has_guard(block.text):
                 typed = f"python {block.file}" if block.file else ""
-                commands = "".join(each.text for each in found if each.language in SHELL)
+                commands = "".join(other.text for other in programs if other.language in SHELL)
                 assert block.program or typed in commands, f"{block} is never run as a program"
                 assert not block.marker, f"{block} is left out of the default run"

@@ -136,12 +136,16 @@ def printed(code, record):
     if "JsonRecord" in {getattr(base, "id", "") for base in cls.bases}:
         assert "to_json" not in methods, "it prints what its base prints"
         return all_fields
-    found = set(_keys_returned(methods["to_json"], methods))
+    keys = set(_keys_returned(methods["to_json"], methods))
     for node in ast.walk(methods["to_json"]):
         if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "json_fields":
-            named = [str(each.value) for each in node.args[1:] if isinstance(each, ast.Constant)]
-            found.update(named or all_fields)
-    return found
+            named = [
+                str(argument.value)
+                for argument in node.args[1:]
+                if isinstance(argument, ast.Constant)
+            ]
+            keys.update(named or all_fields)
+    return keys
 
 
 def _keys_returned(function, methods):
@@ -150,8 +154,8 @@ def _keys_returned(function, methods):
             yield from _keys(node.value, methods)
 
 
-def _keys(found, methods):
-    for key, value in zip(found.keys, found.values, strict=True):
+def _keys(dictionary, methods):
+    for key, value in zip(dictionary.keys, dictionary.values, strict=True):
         if isinstance(key, ast.Constant):
             yield str(key.value)
             continue

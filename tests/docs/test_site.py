@@ -28,8 +28,8 @@ def build(configuration, site):
 def site(tmp_path_factory):
     """The whole site."""
     directory = tmp_path_factory.mktemp("site")
-    done = build(ROOT / "mkdocs.yml", directory)
-    assert done.returncode == 0, done.stderr
+    process = build(ROOT / "mkdocs.yml", directory)
+    assert process.returncode == 0, process.stderr
     return directory
 
 
@@ -41,11 +41,11 @@ class Loaded(HTMLParser):
         self.found = []
 
     def handle_starttag(self, tag, attrs):
-        given = dict(attrs)
+        attributes = dict(attrs)
         if tag in ("script", "img", "iframe", "source"):
-            self.found.append(given.get("src") or "")
-        elif tag == "link" and given.get("rel") != "canonical":
-            self.found.append(given.get("href") or "")
+            self.found.append(attributes.get("src") or "")
+        elif tag == "link" and attributes.get("rel") != "canonical":
+            self.found.append(attributes.get("href") or "")
 
 
 def loaded_from_elsewhere(html):
@@ -71,8 +71,8 @@ def test_the_site_is_built_and_has_each_part(site):
 def test_the_site_is_read_without_a_network(site):
     pages = list(site.rglob("*.html"))
     assert len(pages) > 40
-    found = {page.name: loaded_from_elsewhere(page.read_text()) for page in pages}
-    assert {name: addresses for name, addresses in found.items() if addresses} == {}
+    sources = {page.name: loaded_from_elsewhere(page.read_text()) for page in pages}
+    assert {name: addresses for name, addresses in sources.items() if addresses} == {}
 
 
 def test_control_what_is_loaded_from_elsewhere_is_seen():
@@ -105,9 +105,9 @@ def test_control_links_to_nothing_are_warnings_and_end_the_build(tmp_path):
         f"INHERIT: {ROOT / 'mkdocs.yml'}\ndocs_dir: {docs}\nhooks: []\nplugins: []\n"
         "theme:\n  name: mkdocs\n  features: null\n  palette: null\n"
     )
-    done = build(configuration, tmp_path / "site")
-    assert done.returncode == 1
-    warned = [line for line in done.stderr.splitlines() if line.startswith("WARNING")]
-    assert len(warned) == len(TO_NOTHING), done.stderr
-    for said in TO_NOTHING.values():
-        assert any(said in line for line in warned), said
+    process = build(configuration, tmp_path / "site")
+    assert process.returncode == 1
+    warned = [line for line in process.stderr.splitlines() if line.startswith("WARNING")]
+    assert len(warned) == len(TO_NOTHING), process.stderr
+    for message in TO_NOTHING.values():
+        assert any(message in line for line in warned), message

@@ -24,15 +24,15 @@ _HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
 
 def broken(text, beside):
     """The links of ``text`` that lead nowhere, as files below ``beside``."""
-    found = []
+    links = []
     for link in _LINK.findall(re.sub(r"^```.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL)):
         if re.match(r"https?:|mailto:", link):
             continue
         name, _, anchor = link.partition("#")
         target = beside / name
         if not target.exists() or (anchor and anchor not in anchors(target, text, name)):
-            found.append(link)
-    return found
+            links.append(link)
+    return links
 
 
 def anchors(target, text, name):
@@ -64,12 +64,12 @@ def files_that_are_not_there(text):
 
 
 def test_every_file_that_a_text_names_is_there():
-    kept = ("docs", "examples", "studies")
+    directories = ("docs", "examples", "studies")
     texts = [
         *(ROOT / name for name in TEXTS),
         *(
             path
-            for name in kept
+            for name in directories
             for path in (ROOT / name).rglob("*")
             if path.suffix in (".md", ".py", ".sbatch", ".yaml")
         ),
@@ -91,8 +91,8 @@ def check_form(block):
     if block.language == "python":
         ast.parse(block.text)
     elif block.language in SHELL:
-        done = subprocess.run(["bash", "-n"], input=block.text, text=True, check=False)
-        if done.returncode:
+        process = subprocess.run(["bash", "-n"], input=block.text, text=True, check=False)
+        if process.returncode:
             msg = f"{block} is nothing that bash takes"
             raise SyntaxError(msg)
     elif block.language == "json":

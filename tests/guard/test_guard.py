@@ -82,12 +82,12 @@ def build(layers, optimizer, form):
     return model
 
 
-def shared(what, factory):
+def shared(argument, factory):
     """Have two trials call the factory; return the names that the guard refuses."""
     for _ in range(2):
         with Guard(warn=print, process="inline") as guard:
             try:
-                guard.check(what, factory())
+                guard.check(argument, factory())
             except IndependenceError as error:
                 return [sharing.name for sharing in error.sharings]
     return []
@@ -108,12 +108,12 @@ def shared(what, factory):
 def test_the_guard_refuses_exactly_what_two_trials_share(layers, form, optimizer, callback):
     """Each layer's kind, and whether both trials have it; whether they share the other two."""
     keras.backend.clear_session(free_memory=False)
-    made = {}
+    shared_parts = {}
 
     def part(key, make, *, both):
-        if not both or key not in made:
-            made[key] = make(key)
-        return made[key]
+        if not both or key not in shared_parts:
+            shared_parts[key] = make(key)
+        return shared_parts[key]
 
     def model():
         parts = [
@@ -181,16 +181,16 @@ def cached(thing, decorate):
     return function
 
 
-def context(kept):
+def context(value):
     variable = contextvars.ContextVar("variable")
-    variable.set(kept)
+    variable.set(value)
     return variable
 
 
-def local(kept):
-    made = threading.local()
-    made.held = kept
-    return made
+def local(value):
+    storage = threading.local()
+    storage.held = value
+    return storage
 
 
 class Holder:
@@ -262,9 +262,9 @@ def test_a_walk_that_would_not_end_is_cut_and_the_guard_says_so(monkeypatch):
 
 
 def model(*layers):
-    made = keras.Sequential([keras.Input((3,)), *layers, keras.layers.Dense(2)])
-    made.compile(optimizer="sgd", loss="mse")
-    return made
+    network = keras.Sequential([keras.Input((3,)), *layers, keras.layers.Dense(2)])
+    network.compile(optimizer="sgd", loss="mse")
+    return network
 
 
 def guarded(factory, *, warnings=None):
@@ -340,13 +340,13 @@ def test_an_age_boundary_tells_old_from_new_and_leaves_nothing_frozen(frozen_bef
     if frozen_before:
         gc.freeze()
     try:
-        before = [[]]
+        older = [[]]
         line = AgeBoundary()
         after = [[]]
-        assert line.older([before, after, 1, "x"]) == {id(before)}
+        assert line.older([older, after, 1, "x"]) == {id(older)}
         line.release()
         assert gc.get_freeze_count() == 0
-        assert line.older([before]) == set()
+        assert line.older([older]) == set()
         assert line.ages_unknown
     finally:
         gc.unfreeze()

@@ -28,7 +28,8 @@ def test_control_where_nothing_is_undone_the_next_trial_trains_otherwise(tmp_pat
 
     monkeypatch.setattr("sweeper.train.userstate.walk.changes_undone", nothing)
     file = next(file for file in UNDONE if file.stem == "objects_of_data")
-    inline, alone = digests(file, tmp_path, "inline"), digests(file, tmp_path, "auto")
+    inline = digests(file, tmp_path, "inline")
+    alone = digests(file, tmp_path, "auto")
     assert inline[0] == alone[0]
     assert inline[1] != alone[1]
 

@@ -30,21 +30,21 @@ def names_there_are():
     callback = keras.callbacks.Callback()
     model.fit(np.zeros((4, 2)), np.zeros((4, 1)), verbose=0, callbacks=[callback])
     model.predict(np.zeros((4, 2)), verbose=0)
-    own = [model, model._functional, optimizer, callback]
-    found = set()
-    for each in [*own, *model.layers, *model.metrics]:
-        found |= {*vars(each), *dir(type(each))}
+    objects = [model, model._functional, optimizer, callback]
+    names = set()
+    for instance in [*objects, *model.layers, *model.metrics]:
+        names |= {*vars(instance), *dir(type(instance))}
     for cls in (keras.Model, Functional, keras.layers.Layer, keras.optimizers.Optimizer):
-        found |= assigned_by(cls, library=True)
-    return found
+        names |= assigned_by(cls, library=True)
+    return names
 
 
 def all_names():
-    found = {}
+    groups = {}
     for group, value in vars(keras_names).items():
         if group.isupper() and group not in ("IN_TF_CHECKPOINTS", "TRACKING_PREFIXES"):
-            found |= dict.fromkeys([value] if isinstance(value, str) else value, group)
-    return found
+            groups |= dict.fromkeys([value] if isinstance(value, str) else value, group)
+    return groups
 
 
 def test_every_private_name_is_one_of_the_installed_keras():
@@ -59,9 +59,9 @@ def test_control_a_name_that_keras_does_not_have_is_seen(monkeypatch):
 
 @pytest.mark.parametrize("name", CALLBACKS)
 def test_every_attribute_in_the_table_of_callbacks_is_one_that_keras_assigns(name):
-    known = getattr(keras.callbacks, name)
-    names = {*CALLBACKS[name][0], *HANDLES.get(known, ())}
-    assert names <= assigned_by(known, library=True)
+    cls = getattr(keras.callbacks, name)
+    names = {*CALLBACKS[name][0], *HANDLES.get(cls, ())}
+    assert names <= assigned_by(cls, library=True)
 
 
 CLASSES = """
@@ -114,9 +114,9 @@ def module(tmp_path, monkeypatch):
 
 
 def test_what_a_clock_reaches_is_named_and_what_it_does_not_is_not(module):
-    found = measured_names(module.Measures)
-    assert found >= {"began", "rounded", "seconds", "took", "day", "since"}
-    assert not found & {"count", "begin", "end"}
-    assert measured_names(module.Inherits) == found
+    names = measured_names(module.Measures)
+    assert names >= {"began", "rounded", "seconds", "took", "day", "since"}
+    assert not names & {"count", "begin", "end"}
+    assert measured_names(module.Inherits) == names
     assert measured_names(module.CallsItsOwn) == frozenset(), "a method called time is no clock"
     assert measured_names(dict) == frozenset()

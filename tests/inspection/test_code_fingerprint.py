@@ -103,8 +103,10 @@ def not_used():
     return 1
 '''
 
-MAIN, HELP = "code_of_study.py", "helpers_of_study.py"
-DEEP_FILE, LAZY_FILE = "deep_of_study.py", "lazy_of_study.py"
+MAIN = "code_of_study.py"
+HELP = "helpers_of_study.py"
+DEEP_FILE = "deep_of_study.py"
+LAZY_FILE = "lazy_of_study.py"
 FILES = {
     MAIN: STUDY,
     HELP: HELPERS,
@@ -142,9 +144,9 @@ def read(fresh):
 
     def edited(*edits, files=None):
         texts = dict(FILES | (files or {}))
-        for file, before, after in edits:
-            assert before in texts[file], before
-            texts[file] = texts[file].replace(before, after)
+        for file, old, new in edits:
+            assert old in texts[file], old
+            texts[file] = texts[file].replace(old, new)
         return read_code(roots(fresh(texts, "code_of_study")))
 
     return edited
@@ -235,30 +237,30 @@ CHANGED_ELSEWHERE = {
 
 @pytest.mark.parametrize("edit", SAME)
 def test_an_edit_that_changes_no_meaning_is_no_change(edit, read):
-    before = read()
+    original = read()
     after = read(SAME[edit])
-    assert after.changes_since(before) == ()
-    assert after.digest == before.digest
+    assert after.changes_since(original) == ()
+    assert after.digest == original.digest
 
 
 @pytest.mark.parametrize("edit", CHANGED | CHANGED_ELSEWHERE)
 def test_an_edit_of_the_meaning_is_named_with_its_file(edit, read):
-    before = read()
+    original = read()
     file, old, new, message = (CHANGED | CHANGED_ELSEWHERE)[edit]
     if edit in CHANGED:
         message = f"{message} has changed ({file})"
     after = read((file, old, new))
-    assert message in after.changes_since(before)
-    assert after.digest != before.digest
+    assert message in after.changes_since(original)
+    assert after.digest != original.digest
 
 
 def test_what_is_installed_is_not_looked_into(read):
     library = "import keras\nfrom sklearn.datasets import load_digits\n"
     uses = "return load_digits, keras.layers.Dense(Layer(4)), "
-    given = (MAIN, "import functools\n", f"{library}import functools\nLayer = keras.layers.Dense\n")
-    code = read(given, (MAIN, "return scale(units)", f"{uses}scale(units)"))
+    edit = (MAIN, "import functools\n", f"{library}import functools\nLayer = keras.layers.Dense\n")
+    code = read(edit, (MAIN, "return scale(units)", f"{uses}scale(units)"))
     assert not [name for name in code.parts if "sklearn" in name or "keras" in name]
-    other = (MAIN, given[1], given[2].replace(".Dense", ".Embedding"))
+    other = (MAIN, edit[1], edit[2].replace(".Dense", ".Embedding"))
     after = read(other, (MAIN, "return scale(units)", f"{uses}scale(units)"))
     assert [c.partition(" ")[0] for c in after.changes_since(code)] == ["Layer"]
 
@@ -269,15 +271,15 @@ def test_another_name_in_the_same_import_is_no_change(read):
     uses = ("return scale(units)", "return TOOLS, scale(units)")
     one = (MAIN, "import FACTOR, scale", "import FACTOR, TOOLS, scale")
     two = (MAIN, "import FACTOR, scale", "import FACTOR, TOOLS, not_used, scale")
-    before = read(one, (MAIN, *uses), files=files)
-    assert read(two, (MAIN, *uses), files=files).changes_since(before) == ()
+    original = read(one, (MAIN, *uses), files=files)
+    assert read(two, (MAIN, *uses), files=files).changes_since(original) == ()
 
 
 def test_a_renamed_file_is_the_same_code(read, tmp_path):
-    before = read()
+    original = read()
     (tmp_path / MAIN).rename(tmp_path / "renamed_of_study.py")
     after = read_code(roots(__import__("renamed_of_study")))
-    assert after.changes_since(before) == ()
+    assert after.changes_since(original) == ()
 
 
 def test_what_runs_counts_when_its_file_was_edited_after_the_import(read, tmp_path):
@@ -292,8 +294,8 @@ def test_what_runs_counts_when_its_file_was_edited_after_the_import(read, tmp_pa
 
 
 def test_a_factory_that_ran_has_changed_nothing_and_nor_has_json(read):
-    before = read()
-    assert CodeFingerprint.from_json(before.to_json()) == before
+    original = read()
+    assert CodeFingerprint.from_json(original.to_json()) == original
     module = sys.modules["code_of_study"]
 
     class Trial:
@@ -303,18 +305,18 @@ def test_a_factory_that_ran_has_changed_nothing_and_nor_has_json(read):
     module.model(Trial())
     module.SIZES.append(9)
     assert module.CACHE
-    assert read_code(roots(module)).changes_since(before) == ()
+    assert read_code(roots(module)).changes_since(original) == ()
 
 
 @pytest.mark.whole
 def test_every_process_reads_the_same_with_any_seed_for_hashes(read, tmp_path):
     sets = 'CACHE = dict.fromkeys({"one", "two", "three"}, {"a", "b"})'
-    before = read((MAIN, "CACHE = {}", sets))
+    original = read((MAIN, "CACHE = {}", sets))
     script = (
         "import sys, json, code_of_study as c; from sweeper.inspection.fingerprint import read_code;"
         "print(read_code({'model': c.model, 'data': c.data, 'callbacks': c.callbacks}).digest)"
     )
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", script],
         cwd=tmp_path,
         env={"PYTHONHASHSEED": "7", "PYTHONPATH": f"{tmp_path}:{Path(__file__).parents[2]}"},
@@ -322,7 +324,7 @@ def test_every_process_reads_the_same_with_any_seed_for_hashes(read, tmp_path):
         text=True,
         check=True,
     )
-    assert done.stdout.strip() == before.digest
+    assert process.stdout.strip() == original.digest
 
 
 def cache_lines(file, text):
@@ -351,11 +353,11 @@ def notebook(start, *edit):
 
 
 def test_a_notebooks_cells_count_and_running_them_again_does_not():
-    before = read_code({"model": notebook(0)["model"]})
-    assert set(before.parts) == {"model", "half", "WIDTH"}
+    original = read_code({"model": notebook(0)["model"]})
+    assert set(original.parts) == {"model", "half", "WIDTH"}
 
     def changes(*edit):
-        return read_code({"model": notebook(*edit)["model"]}).changes_since(before)
+        return read_code({"model": notebook(*edit)["model"]}).changes_since(original)
 
     assert changes(10) == ()
     assert changes(20, "# here", "# there") == ()
@@ -376,9 +378,9 @@ def test_a_notebooks_code_that_was_sent_to_another_process_reads_the_same_there(
     for file, text in texts.items():
         cache_lines(file, text)
     arrived = pickle.loads(base64.b64decode(sent))
-    there = read_code(arrived)
-    assert there.changes_since(here) == ()
-    assert there.digest == here.digest
+    remote = read_code(arrived)
+    assert remote.changes_since(here) == ()
+    assert remote.digest == here.digest
     # Negative control: as cloudpickle sends it.
     model = arrived["model"]
     model.__code__ = model.__code__.replace(co_filename="<dynamic-code>")
@@ -397,11 +399,11 @@ def test_a_notebooks_code_that_was_sent_to_another_process_reads_the_same_there(
 def test_what_is_drawn_at_import_is_what_draws_it(read, drawn):
     """In the script that defines a study it is drawn from another state than in a later command."""
     imports = "import random\nfrom random import choice, random as one"
-    begun = (MAIN, "STARTED = time.time()", f"{imports}\nSTARTED = {drawn}")
-    before = read(begun)
-    assert read(begun).changes_since(before) == ()
-    other = read(begun, (MAIN, f"STARTED = {drawn}", f"STARTED = [{drawn}]"))
-    assert len(other.changes_since(before)) == 1, "the control: it is still compared"
+    edit = (MAIN, "STARTED = time.time()", f"{imports}\nSTARTED = {drawn}")
+    original = read(edit)
+    assert read(edit).changes_since(original) == ()
+    other = read(edit, (MAIN, f"STARTED = {drawn}", f"STARTED = [{drawn}]"))
+    assert len(other.changes_since(original)) == 1, "the control: it is still compared"
 
 
 FACTORY = "\n\ndef build_model(trial):\n    return {}\n"
@@ -428,12 +430,12 @@ LONG_FILES = {
 
 def counted(function, longest):
     """Call ``function``; fail if it makes more than ``longest`` calls of Python functions."""
-    made = 0
+    calls = 0
 
     def count(_frame, event, _argument):
-        nonlocal made
-        made += event == "call"
-        if made > longest:
+        nonlocal calls
+        calls += event == "call"
+        if calls > longest:
             sys.setprofile(None)
             msg = f"more than {longest} calls were made"
             raise AssertionError(msg)
@@ -486,21 +488,23 @@ def test_a_file_that_is_read_at_import_counts_by_what_was_read_wherever_it_is(re
 
     def read_config(text, where="here"):
         (tmp_path / where).mkdir(exist_ok=True)
-        config, file = tmp_path / where / "config.json", tmp_path / where / "configured_study.py"
+        config = tmp_path / where / "config.json"
+        file = tmp_path / where / "configured_study.py"
         config.write_text(text % str(config.parent))
         file.write_text(IMPORTS.format(read=read, used=used), encoding="utf-8")
         return code_of_text(file.read_text(), file, "configured_study", "model")
 
-    before = read_config('{"width": 8, "data": ["%s"]}')
-    assert read_config('{"width": 8, "data": ["%s"]}').changes_since(before) == ()
-    assert read_config('{"width": 8, "data": ["%s"]}', "moved").changes_since(before) == ()
-    changes = read_config('{"width": 9, "data": ["%s"]}').changes_since(before)
+    original = read_config('{"width": 8, "data": ["%s"]}')
+    assert read_config('{"width": 8, "data": ["%s"]}').changes_since(original) == ()
+    assert read_config('{"width": 8, "data": ["%s"]}', "moved").changes_since(original) == ()
+    changes = read_config('{"width": 9, "data": ["%s"]}').changes_since(original)
     assert used in {change.partition(" ")[0] for change in changes}
     outside = [read_config(f'{{"width": 8, "data": "/{name}%.0s/x"}}') for name in ("one", "two")]
     assert outside[1].changes_since(outside[0]), "the control: another directory is no moved one"
 
 
-TOOLS_FILE, MAIN_FILE = "tools_of_study.py", "main_of_study.py"
+TOOLS_FILE = "tools_of_study.py"
+MAIN_FILE = "main_of_study.py"
 NEVER_UNDER = {
     "a module passed on as a value": ("return apply(tools)", TOOLS_FILE, "+ 1", "+ 2"),
     "a module under another name": ("m = tools; return m.add(1)", TOOLS_FILE, "+ 1", "+ 2"),
@@ -534,7 +538,7 @@ NEVER_UNDER = {
 
 @pytest.mark.parametrize("case", NEVER_UNDER)
 def test_an_edit_that_reaches_the_factory_on_a_side_way_is_reported(case, fresh):
-    body, edited, before, after = NEVER_UNDER[case]
+    body, edited, old, new = NEVER_UNDER[case]
     files = {
         "tools_of_study.py": (
             "def add(x):\n    return x + 1\n\n\ndef take(x):\n    return x - 1\n"
@@ -552,11 +556,11 @@ def test_an_edit_that_reaches_the_factory_on_a_side_way_is_reported(case, fresh)
     def read_files(texts):
         return read_code({"model": fresh(texts, "main_of_study").model})
 
-    stored = read_files(files)
-    assert read_files(files).changes_since(stored) == ()
-    assert before in files[edited]
-    changed = files | {edited: files[edited].replace(before, after)}
-    assert read_files(changed).digest != stored.digest
+    original = read_files(files)
+    assert read_files(files).changes_since(original) == ()
+    assert old in files[edited]
+    changed = files | {edited: files[edited].replace(old, new)}
+    assert read_files(changed).digest != original.digest
 
 
 def test_a_study_that_its_factory_uses_or_is_made_beside_is_no_code(fresh):
@@ -570,9 +574,9 @@ def test_a_study_that_its_factory_uses_or_is_made_beside_is_no_code(fresh):
     def read_text(text):
         return read_code({"model": fresh({"made_of_study.py": text}, "made_of_study").model})
 
-    before = read_text(text)
-    assert read_text(text.replace("trials=4", "trials=9")).changes_since(before) == ()
-    changed = read_text(text.replace("return width", "return 1 + width")).changes_since(before)
+    original = read_text(text)
+    assert read_text(text.replace("trials=4", "trials=9")).changes_since(original) == ()
+    changed = read_text(text.replace("return width", "return 1 + width")).changes_since(original)
     assert changed == ("make has changed (made_of_study.py)",)
 
 
@@ -591,9 +595,9 @@ def test_code_without_a_text_is_compared_with_itself_and_with_no_text(read, tmp_
     def piped(text):
         return code_of_text(text, "<stdin>", "__main__", "build_model")
 
-    stored = piped(text)
-    assert not stored.has_text
-    assert piped(text.replace("# as wide", "# wider")).changes_since(stored) == ()
+    original = piped(text)
+    assert not original.has_text
+    assert piped(text.replace("# as wide", "# wider")).changes_since(original) == ()
     edits = {
         ("x * by", "by - x"): "scaled",
         ("by=3.0", "by=4.0"): "default 'by' of scaled",
@@ -604,11 +608,11 @@ def test_code_without_a_text_is_compared_with_itself_and_with_no_text(read, tmp_
         ("(x, by=", "(x, *, by="): "scaled",
     }
     for edit, name in edits.items():
-        changes = piped(text.replace(*edit)).changes_since(stored)
+        changes = piped(text.replace(*edit)).changes_since(original)
         assert any(change.startswith(f"{name} has changed") for change in changes), (edit, changes)
     file = tmp_path / "saved_study.py"
     file.write_text(text, encoding="utf-8")
-    (change,) = code_of_text(text, file, "saved_study", "build_model").changes_since(stored)
+    (change,) = code_of_text(text, file, "saved_study", "build_model").changes_since(original)
     assert change.startswith("its code was typed at a prompt, piped into Python or edited after")
 
 
@@ -616,7 +620,7 @@ def test_a_module_of_a_package_in_a_package_without_init_files_is_found_and_not_
     file = tmp_path / "outer_of_study" / "inner_of_study" / "module.py"
     file.parent.mkdir(parents=True)
     file.touch()
-    found = find_module_file("outer_of_study.inner_of_study.module", [str(tmp_path)])
-    assert found == str(file)
+    path = find_module_file("outer_of_study.inner_of_study.module", [str(tmp_path)])
+    assert path == str(file)
     assert find_module_file("outer_of_study.inner_of_study", [str(tmp_path)]) is None
     assert "outer_of_study" not in sys.modules

@@ -20,19 +20,19 @@ tf.config.experimental.enable_op_determinism()
 keras.utils.set_random_seed(0)
 
 directory = Path(sys.argv[1])
-given = np.load(directory / "given.npz")
-x = given["x"]
-found = {}
+inputs = np.load(directory / "given.npz")
+x = inputs["x"]
+outputs = {}
 
 served = tf.saved_model.load(str(directory / "served")).signatures["serving_default"]
-found["savedmodel"] = served(features=tf.constant(x))["output"].numpy()
+outputs["savedmodel"] = served(features=tf.constant(x))["output"].numpy()
 
 graph = tf.compat.v1.GraphDef()
 graph.ParseFromString((directory / "model.pb").read_bytes())
 imported = tf.compat.v1.wrap_function(lambda: tf.graph_util.import_graph_def(graph, name=""), [])
-found["frozen"] = imported.prune("features:0", "Identity:0")(tf.constant(x)).numpy()
+outputs["frozen"] = imported.prune("features:0", "Identity:0")(tf.constant(x)).numpy()
 
-found["keras"] = keras.saving.load_model(directory / "model.keras").predict(x, verbose=0)
+outputs["keras"] = keras.saving.load_model(directory / "model.keras").predict(x, verbose=0)
 
 
 def network():
@@ -45,7 +45,7 @@ def network():
         ]
     )
     model.compile(
-        optimizer=keras.optimizers.Adam(float(given["rate"])),
+        optimizer=keras.optimizers.Adam(float(inputs["rate"])),
         loss="sparse_categorical_crossentropy",
         metrics=["accuracy"],
     )
@@ -54,16 +54,16 @@ def network():
 
 weighted = network()
 weighted.load_weights(directory / "model.weights.h5")
-found["weights"] = weighted.predict(x, verbose=0)
+outputs["weights"] = weighted.predict(x, verbose=0)
 
 net = network()
 net.optimizer.build(net.trainable_variables)
 step = tf.Variable(0)
 checkpoint = tf.train.Checkpoint(net=net, optimizer=net.optimizer, step=step)
 checkpoint.restore(tf.train.latest_checkpoint(directory / "checkpoint")).assert_consumed()
-found["step"] = step.numpy()
-net.fit(given["train_x"], given["train_y"], batch_size=8, shuffle=False, epochs=1, verbose=0)
+outputs["step"] = step.numpy()
+net.fit(inputs["train_x"], inputs["train_y"], batch_size=8, shuffle=False, epochs=1, verbose=0)
 for index, variable in enumerate([*net.variables, *net.optimizer.variables]):
-    found[f"after_{index}"] = variable.numpy()
+    outputs[f"after_{index}"] = variable.numpy()
 
-np.savez(directory / "found.npz", **found)
+np.savez(directory / "found.npz", **outputs)

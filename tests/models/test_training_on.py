@@ -141,17 +141,17 @@ def test_optimizers_of_an_own_step_come_with_the_model_or_a_warning_names_them(t
         return in_order(trial)
 
     ran = Runner(tmp_path)(build, data=load_data, callbacks=lambda trial: [Leaves(tmp_path)])
-    with np.load(tmp_path / "left.npz") as left:
-        expected = [left[name] for name in left.files]
+    with np.load(tmp_path / "left.npz") as arrays:
+        expected = [arrays[name] for name in arrays.files]
     model = ran.results.best.load_model()
     assert same(all_of(model), expected)
     (tmp_path / "gone").touch()
     with pytest.warns(UserWarning, match="optimizer") as warned:
         model = ran.results.best.load_model()
     assert same(variables(model), expected[: len(model.variables)])
-    said = "\n".join(str(each.message) for each in warned)
-    assert "without the training data: " in said
-    assert "the state of the model's optimizers in " in said
+    text = "\n".join(str(warning.message) for warning in warned)
+    assert "without the training data: " in text
+    assert "the state of the model's optimizers in " in text
 
 
 class Outer(sweeper.TrainingStep):

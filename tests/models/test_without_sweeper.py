@@ -35,8 +35,8 @@ def left(tmp_path_factory):
     for form, name in names.items():
         best.export(directory / name, form, at=4)
     x, y = arrays()
-    given = {"x": x[SAMPLES:], "train_x": x[:SAMPLES], "train_y": y[:SAMPLES]}
-    np.savez(directory / "given.npz", **given, rate=best.params["rate"])
+    inputs = {"x": x[SAMPLES:], "train_x": x[:SAMPLES], "train_y": y[:SAMPLES]}
+    np.savez(directory / "given.npz", **inputs, rate=best.params["rate"])
     subprocess.run(
         [sys.executable, str(Path(__file__).with_name("outside.py")), str(directory)],
         check=True,
@@ -46,8 +46,8 @@ def left(tmp_path_factory):
     expected, other = (
         best.load_model(at=step)(x[SAMPLES:], training=False).numpy() for step in (4, 6)
     )
-    with np.load(directory / "found.npz") as found:
-        yield SimpleNamespace(best=best, found=dict(found), expected=expected, other=other)
+    with np.load(directory / "found.npz") as outputs:
+        yield SimpleNamespace(best=best, found=dict(outputs), expected=expected, other=other)
 
 
 @pytest.mark.whole

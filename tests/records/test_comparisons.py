@@ -48,28 +48,29 @@ def test_the_interval_of_a_mean_is_scipys():
 
 def test_a_comparison_is_scipys_paired_test_with_holms_correction_over_all_pairs():
     table = np.random.default_rng(3).normal(size=(8, 4)) + np.array([1.0, 0.4, 0.2, 0.0])
-    found = compare(_values(table), "maximize")
+    results = compare(_values(table), "maximize")
     leader = int(table.mean(axis=0).argmax())
     others = [column for column in range(4) if column != leader]
     tests = {c: stats.ttest_rel(table[:, leader], table[:, c]) for c in others}
-    largest, left = 0.0, 6
+    largest = 0.0
+    remaining = 6
     for column in sorted(others, key=lambda c: tests[c].pvalue):
-        largest = max(largest, min(1.0, left * tests[column].pvalue))
-        left -= 1
+        largest = max(largest, min(1.0, remaining * tests[column].pvalue))
+        remaining -= 1
         interval = tests[column].confidence_interval(0.95)
-        assert found[column].p == pytest.approx(largest, rel=1e-9)
-        assert found[column].interval == pytest.approx((interval.low, interval.high), rel=1e-9)
-        assert found[column].difference == pytest.approx(
+        assert results[column].p == pytest.approx(largest, rel=1e-9)
+        assert results[column].interval == pytest.approx((interval.low, interval.high), rel=1e-9)
+        assert results[column].difference == pytest.approx(
             float(np.mean(table[:, leader] - table[:, column]))
         )
-        assert (found[column].verdict == "better") == (largest <= 0.05)
+        assert (results[column].verdict == "better") == (largest <= 0.05)
 
 
 def test_only_the_repeats_that_both_have_are_compared():
     values = {0: {0: 3.0, 1: 3.5, 2: 4.0, 3: 9.0}, 1: {0: 1.0, 1: 1.4, 2: 2.1}}
-    found = compare(values, "maximize")[1]
-    assert found.pairs == 3
-    assert found.difference == pytest.approx((2.0 + 2.1 + 1.9) / 3)
+    result = compare(values, "maximize")[1]
+    assert result.pairs == 3
+    assert result.difference == pytest.approx((2.0 + 2.1 + 1.9) / 3)
 
 
 def test_the_better_mean_leads_in_either_direction_and_the_first_of_equal_ones():
@@ -86,9 +87,9 @@ def test_equal_differences_are_no_certainty_and_one_is_none():
     many = {r: 0.9 + r / 100 for r in range(8)}
     lower = {r: value - 0.01 for r, value in many.items()}
     assert compare({0: many, 1: lower}, "maximize")[1].verdict == "better"
-    found = compare({0: {0: 1.0}, 1: {0: 0.5}}, "maximize")[1]
-    assert (found.p, found.interval, found.needed) == (None, None, None)
-    assert found.verdict == "not distinguishable"
+    result = compare({0: {0: 1.0}, 1: {0: 0.5}}, "maximize")[1]
+    assert (result.p, result.interval, result.needed) == (None, None, None)
+    assert result.verdict == "not distinguishable"
 
 
 def test_the_needed_repeats_have_the_power_that_they_promise():
@@ -120,10 +121,10 @@ def test_two_repeats_of_a_metric_in_steps_keep_the_level(samples, accuracy, coun
 
 
 def test_a_sentence_says_that_two_repeats_tell_nothing():
-    found = configurations_of(_trials([0.9, 0.94, 0.92, 0.97]), "maximize", {"repeats": 2})
-    said = leader_sentence(found)
-    assert "0 is not distinguishable from it (2 repeats tell nothing at 5%; about" in said
-    assert said.endswith("do, at the spread seen)")
+    configurations = configurations_of(_trials([0.9, 0.94, 0.92, 0.97]), "maximize", {"repeats": 2})
+    sentence = leader_sentence(configurations)
+    assert "0 is not distinguishable from it (2 repeats tell nothing at 5%; about" in sentence
+    assert sentence.endswith("do, at the spread seen)")
     more = _trials([0.9, 0.94, 0.92, 0.91, 0.92, 0.97, 0.9, 0.93])
     assert "tell nothing" not in leader_sentence(
         configurations_of(more, "maximize", {"repeats": 4})
@@ -131,8 +132,8 @@ def test_a_sentence_says_that_two_repeats_tell_nothing():
 
 
 def _any_better(table):
-    found = compare(_values(table), "maximize", planned=False)
-    return any(each.verdict == "better" for each in found.values())
+    results = compare(_values(table), "maximize", planned=False)
+    return any(result.verdict == "better" for result in results.values())
 
 
 def _raced(table, repeats):
@@ -181,7 +182,7 @@ def test_a_race_of_equal_configurations_drops_one_in_at_most_five_percent(monkey
     # The negative control: a race that spends the whole level at every test drops more.
     real = comparisons.compare
     whole = {"level": 0.05}
-    monkeypatch.setattr(comparisons, "compare", lambda *v, **given: real(*v, **(given | whole)))
+    monkeypatch.setattr(comparisons, "compare", lambda *v, **options: real(*v, **(options | whole)))
     assert _false_leaders() > 0.065
 
 
@@ -219,9 +220,11 @@ def _trials(values):
 
 
 def test_repeats_are_joined_by_number_and_ranked_by_mean():
-    found = configurations_of(_trials([1.0, 2.0, 3.0, 9.0, 8.0, 10.0]), "maximize", {"repeats": 3})
-    assert [each.number for each in found] == [1, 0]
-    leader, other = found
+    configurations = configurations_of(
+        _trials([1.0, 2.0, 3.0, 9.0, 8.0, 10.0]), "maximize", {"repeats": 3}
+    )
+    assert [configuration.number for configuration in configurations] == [1, 0]
+    leader, other = configurations
     assert leader.values == {0: 9.0, 1: 8.0, 2: 10.0}
     assert (leader.mean, leader.std, leader.trials, leader.best_trial) == (9.0, 1.0, (3, 4, 5), 5)
     assert leader.comparison is None
@@ -231,30 +234,34 @@ def test_repeats_are_joined_by_number_and_ranked_by_mean():
 def test_trials_with_equal_parameters_are_one_configuration():
     """1, 1.0 and True differ, the order of names does not; a running trial may ask for more."""
     params = [{"a": 1, "b": 2}, {"b": 2, "a": 1}, {"a": 1.0, "b": 2}, {"a": True, "b": 2}, {"a": 1}]
-    trials = [_Trial(n, float(n), params=each) for n, each in enumerate(params)]
+    trials = [_Trial(n, float(n), params=point) for n, point in enumerate(params)]
     trials.append(_Trial(5, None, "running", params=params[0]))
     trials.append(_Trial(6, 0.0, params=params[0], reuses=0))
-    found = configurations_of(trials, "minimize", {})
-    assert [(each.number, each.trials, each.reused) for each in found] == [
-        *[(0, (0, 1), (6,)), (2, (2,), ()), (3, (3,), ()), (4, (4,), ()), (5, (5,), ())]
-    ]
-    assert found[0].values == {0: 0.0, 1: 1.0}
+    configurations = configurations_of(trials, "minimize", {})
+    assert [
+        (configuration.number, configuration.trials, configuration.reused)
+        for configuration in configurations
+    ] == [*[(0, (0, 1), (6,)), (2, (2,), ()), (3, (3,), ()), (4, (4,), ()), (5, (5,), ())]]
+    assert configurations[0].values == {0: 0.0, 1: 1.0}
     # Without parameters, nothing was proposed twice.
     assert len(configurations_of(_trials([1.0, 2.0]), "minimize", {})) == 2
 
 
 def test_a_repeated_proposal_has_the_next_repeats_and_a_reused_one_none():
-    first, again, other = ({"x": x} for x in (1, 1, 2))
+    first, same, other = ({"x": x} for x in (1, 1, 2))
     trials = [
-        _Trial(n, n + 0.5, params=each) for n, each in enumerate([first, first, other, other])
+        _Trial(n, n + 0.5, params=point) for n, point in enumerate([first, first, other, other])
     ]
-    trials += [_Trial(n, n + 0.5, params=again, proposals=1) for n in (4, 5)]
-    trials += [_Trial(n, n - 5.5, params=again, reuses=n - 6) for n in (6, 7)]
-    found = {each.number: each for each in configurations_of(trials, "minimize", {"repeats": 2})}
-    assert found.keys() == {0, 1}
-    assert found[0].values == {0: 0.5, 1: 1.5, 2: 4.5, 3: 5.5}
-    assert (found[0].trials, found[0].reused) == ((0, 1, 4, 5), (6, 7))
-    assert found[1].comparison.pairs == 2
+    trials += [_Trial(n, n + 0.5, params=same, proposals=1) for n in (4, 5)]
+    trials += [_Trial(n, n - 5.5, params=same, reuses=n - 6) for n in (6, 7)]
+    configurations = {
+        configuration.number: configuration
+        for configuration in configurations_of(trials, "minimize", {"repeats": 2})
+    }
+    assert configurations.keys() == {0, 1}
+    assert configurations[0].values == {0: 0.5, 1: 1.5, 2: 4.5, 3: 5.5}
+    assert (configurations[0].trials, configurations[0].reused) == ((0, 1, 4, 5), (6, 7))
+    assert configurations[1].comparison.pairs == 2
 
 
 def test_repeats_with_other_parameters_are_no_configuration():
@@ -264,9 +271,14 @@ def test_repeats_with_other_parameters_are_no_configuration():
 
 def test_a_confirmation_keeps_the_numbers_of_the_confirmed_study():
     confirm = {"configurations": [4, 8], "repeats": 2, "at_most": 2}
-    found = configurations_of(_trials([1.0, 5.0, 1.2, 5.1]), "maximize", {"confirm": confirm})
-    assert [(each.number, each.trials) for each in found] == [(8, (1, 3)), (4, (0, 2))]
-    assert found[1].comparison.leader == 8
+    configurations = configurations_of(
+        _trials([1.0, 5.0, 1.2, 5.1]), "maximize", {"confirm": confirm}
+    )
+    assert [(configuration.number, configuration.trials) for configuration in configurations] == [
+        (8, (1, 3)),
+        (4, (0, 2)),
+    ]
+    assert configurations[1].comparison.leader == 8
 
 
 def test_a_round_in_progress_decides_nothing():
@@ -282,16 +294,19 @@ def test_no_configuration_leads_before_each_has_its_first_repeats():
     """Trial 2 ends the repeats of the first one, and might be the only one that is complete."""
     confirm = {"configurations": [4, 8], "repeats": 2, "at_most": 4}
     trials = [*_trials([1.0, 1.1, 1.3]), _Trial(3, None, "running")]
-    found = configurations_of(trials, "maximize", {"confirm": confirm})
-    assert {each.number: each.state for each in found} == {4: "waiting", 8: "running"}
-    assert leader_sentence(found) is None
+    configurations = configurations_of(trials, "maximize", {"confirm": confirm})
+    assert {configuration.number: configuration.state for configuration in configurations} == {
+        4: "waiting",
+        8: "running",
+    }
+    assert leader_sentence(configurations) is None
 
 
 def test_the_sentence_names_those_that_are_not_distinguishable():
     values = [9.0, 9.1, 9.2, 8.9, 9.0, 9.3, 1.0, 1.1, 1.3]
-    found = configurations_of(_trials(values), "maximize", {"repeats": 3})
-    said = leader_sentence(found)
-    assert said.startswith("configuration 0 leads with 9.10 ± 0.25 over 3 repeats; 1 is not")
+    configurations = configurations_of(_trials(values), "maximize", {"repeats": 3})
+    sentence = leader_sentence(configurations)
+    assert sentence.startswith("configuration 0 leads with 9.10 ± 0.25 over 3 repeats; 1 is not")
     alone = configurations_of(_trials([9.0, 9.1, 9.2, 1.0, 1.1, 1.2]), "maximize", {"repeats": 3})
     assert leader_sentence(alone) == (
         "configuration 0 leads with 9.10 ± 0.25 over 3 repeats; it is better than the other one"

@@ -29,7 +29,8 @@ NOBODY = Authored("nobody")
 AUTHORS = StudyAuthors(NOBODY, NOBODY, (Authored("Count"),))
 
 USERS = ("user_state", "changed")
-EXACT, EXCUSABLE = False, True
+EXACT = False
+EXCUSABLE = True
 
 TABLE = [
     # what, where, the resumed trial's value, another run's value, the user's name, level, excusable
@@ -82,22 +83,22 @@ class Ran:
         replayed = Replayed(authors=self.authors)
         for epoch, path in enumerate(self.checkpoints[self.number], start=1):
             replayed.epochs[epoch - 1] = EpochRecord(epoch - 1, self.metrics[self.number])
-            done = CheckpointCommitted(8 * epoch, epoch, "digest", 1, str(path))
-            replayed.checkpoints[done.step, done.epoch] = replayed.reached = done
-            if (done.step, done.epoch) == order.ends_at:
+            checkpoint = CheckpointCommitted(8 * epoch, epoch, "digest", 1, str(path))
+            replayed.checkpoints[checkpoint.step, checkpoint.epoch] = replayed.reached = checkpoint
+            if (checkpoint.step, checkpoint.epoch) == order.ends_at:
                 break
         self.number += 1
         return replayed
 
 
-def compared(ran, kept, directory, *, stored=None):
+def compared(ran, checkpoints, directory, *, stored=None):
     """Compare replays with the checkpoints that are kept, as `sweeper check` and `sweeper verify` do."""
-    positions = tuple((8 * epoch, epoch) for epoch in range(1, len(kept) + 1))
+    positions = tuple((8 * epoch, epoch) for epoch in range(1, len(checkpoints) + 1))
     with mock.patch.object(replays, "run_again", ran):
         return ComparedReplay(
             prepare=lambda _: ReplayOrder(SETTINGS, 0, Answers({}, {}), positions),
             directory=directory,
-            references=dict(zip(positions, kept, strict=True)),
+            references=dict(zip(positions, checkpoints, strict=True)),
             files="",
             launchers=(),
             stopping=threading.Event(),
@@ -108,32 +109,33 @@ def compared(ran, kept, directory, *, stored=None):
 def by_audit(whole, ran):
     end = checkpointing.KeptCheckpoint(8, 1, whole)
     trial = TrialRecord("small", 0, "complete", {}, None, 0, None)
-    files, launcher = whole.parents[2] / "files", None
+    files = whole.parents[2] / "files"
+    launcher = None
     replay = IntervalReplay(trial, None, end, SETTINGS, files, launcher, threading.Event())
     with mock.patch.object(replays, "run_again", ran):
         outcome = replay.outcome()
-    found = errors(outcome.comparison.differences)
-    assert outcome.alike == (not found)
-    return (found[0].level, str(found[0])) if found else ("", "")
+    differences = errors(outcome.comparison.differences)
+    assert outcome.alike == (not differences)
+    return (differences[0].level, str(differences[0])) if differences else ("", "")
 
 
 def first_told(findings):
-    told = [each for each in findings if each.level != "note"]
+    told = [finding for finding in findings if finding.level != "note"]
     return (told[0].level, told[0].message) if told else ("", "")
 
 
 def by_check(whole, ran):
     comparison = compared(ran, [whole], whole.parents[2] / "replays")
-    found, held = judge_check(Replayed(authors=AUTHORS), comparison, Kill(4, 6), "error")
-    assert bool(held) != any(each.level != "note" for each in found)
-    return first_told(found)
+    findings, promises = judge_check(Replayed(authors=AUTHORS), comparison, Kill(4, 6), "error")
+    assert bool(promises) != any(finding.level != "note" for finding in findings)
+    return first_told(findings)
 
 
 def by_verify(whole, ran):
-    kept = StoredCheckpoint(8, 1, None, whole, read_manifest(whole))
+    checkpoint = StoredCheckpoint(8, 1, None, whole, read_manifest(whole))
     comparison = compared(ran, [whole], whole.parents[2] / "replays")
     trial = TrialRecord("small", 0, "complete", {}, None, 0, None)
-    return first_told(findings_of(trial, [kept], comparison, SETTINGS))
+    return first_told(findings_of(trial, [checkpoint], comparison, SETTINGS))
 
 
 @pytest.fixture(params=[by_check, by_audit, by_verify], ids=lambda caller: caller.__name__)
@@ -153,10 +155,11 @@ def test_a_planted_difference_is_the_same_finding_in_each_verb_and_so_is_its_exc
     _, where, value, another, name, level, excusable = case
     plant = Planted(where).write
     whole = write(tmp_path / "whole")
-    resumed, other = plant(tmp_path / "resumed", value), plant(tmp_path / "other", another)
-    found = caller(whole, resumed)
-    assert found[0] == level
-    assert name in found[1]
+    resumed = plant(tmp_path / "resumed", value)
+    other = plant(tmp_path / "other", another)
+    result = caller(whole, resumed)
+    assert result[0] == level
+    assert name in result[1]
     excused = caller(whole, resumed, other)
     assert excused[0] == ("" if excusable else level)
 
@@ -169,8 +172,8 @@ def test_the_length_of_a_log_file_is_no_difference_and_a_users_value_of_that_nam
     whole = write(tmp_path / "whole")
     resumed = Planted(["callbacks", 2, key]).write(tmp_path / "resumed", value)
     assert caller(whole, resumed) == ("", "")
-    own = [*USERS, "callback Count.inner", "items", 0]
-    lost = Planted(own).write(tmp_path / "lost", [key, 0.5])
+    path = [*USERS, "callback Count.inner", "items", 0]
+    lost = Planted(path).write(tmp_path / "lost", [key, 0.5])
     assert caller(whole, lost)[0] == "error"
 
 
@@ -178,7 +181,8 @@ def test_the_length_of_a_log_file_is_no_difference_and_a_users_value_of_that_nam
 def test_the_highest_severity_counts_whatever_differs_before_it(weights, caller, tmp_path):
     """What is excused never hides what is not, in whichever component it is."""
     timer = ["user_state/callback Count.seconds", 0]
-    whole, other = write(tmp_path / "whole"), Planted(timer).write(tmp_path / "other", 0.75)
+    whole = write(tmp_path / "whole")
+    other = Planted(timer).write(tmp_path / "other", 0.75)
     both = Planted(weights).write(tmp_path / "both", 5.0, also=(timer, 0.25))
     level, message = caller(whole, both, other)
     assert level == "error"
@@ -238,18 +242,18 @@ def test_what_has_another_type_or_is_in_one_checkpoint_only_is_named(
     where, value, message, tmp_path
 ):
     other = Planted([where]).write(tmp_path / "bb", value)
-    (found,) = compare_checkpoints(write(tmp_path / "a"), other)
-    assert str(found).startswith(message)
-    assert found.level == "error"
+    (difference,) = compare_checkpoints(write(tmp_path / "a"), other)
+    assert str(difference).startswith(message)
+    assert difference.level == "error"
 
 
 def test_a_new_object_elsewhere_makes_no_difference_of_those_after_it(tmp_path):
     """Shared objects are named by their first place; one more of them shifts no other."""
     state = copy.deepcopy(STATE)
-    kept = state["user_state"]
-    kept["changed"]["callback Another"] = {"set": {"x": {"!": "list", "v": [9]}}, "gone": []}
-    (found,) = differences(tmp_path, state)
-    assert found.name == "callback Another, attribute 'x'"
+    user_state = state["user_state"]
+    user_state["changed"]["callback Another"] = {"set": {"x": {"!": "list", "v": [9]}}, "gone": []}
+    (difference,) = differences(tmp_path, state)
+    assert difference.name == "callback Another, attribute 'x'"
 
 
 def test_an_array_is_excused_in_the_elements_that_differ_anyway_and_in_no_other(tmp_path):
@@ -258,9 +262,9 @@ def test_an_array_is_excused_in_the_elements_that_differ_anyway_and_in_no_other(
     whole = write(tmp_path / "a")
     anyway = compare_checkpoints(whole, seconds.write(tmp_path / "bb", 0.125))
     same = compare_checkpoints(whole, seconds.write(tmp_path / "ccc", 0.75))
-    assert [each.level for each in judge(same, anyway, None)] == ["note"]
+    assert [difference.level for difference in judge(same, anyway, None)] == ["note"]
     other = compare_checkpoints(whole, more.write(tmp_path / "dddd", 3.0))
-    assert [each.level for each in judge(other, anyway, None)] == ["error"]
+    assert [difference.level for difference in judge(other, anyway, None)] == ["error"]
     assert str(other[0]).startswith(
         "callback Count, attribute 'seconds': differs in 1 of 3 values, by at most 3"
     )
@@ -271,7 +275,8 @@ def test_the_replays_own_directory_stands_for_the_trials(tmp_path):
     state["user_state"]["changed"]["callback Count"]["set"]["file"] = "/runs/trial/files/a.txt"
     moved = relocated(state, "/runs/trial/files", "/tmp/replay/files")
     assert moved != state
-    one, other = write(tmp_path / "a", state), write(tmp_path / "bb", moved)
+    one = write(tmp_path / "a", state)
+    other = write(tmp_path / "bb", moved)
     assert len(compare_checkpoints(one, other)) == 1
     directories = ("/runs/trial/files", "/tmp/replay/files")
     assert compare_checkpoints(one, other, directories=directories) == []
@@ -290,9 +295,9 @@ def replayed(tmp_path):
     """Compares a trial of two equal checkpoints with replays that end as is given."""
     whole = write(tmp_path / "whole")
 
-    def compare(*given, metrics=({}, {}), stored=None, measured=frozenset()):
+    def compare(*runs, metrics=({}, {}), stored=None, measured=frozenset()):
         authors = StudyAuthors(NOBODY, NOBODY, (Authored("Count", measured=measured),))
-        ran = Ran([[each or whole for each in replay] for replay in given], metrics, authors)
+        ran = Ran([[path or whole for path in replay] for replay in runs], metrics, authors)
         return compared(ran, [whole, whole], tmp_path / "replays", stored=stored), ran.number
 
     return compare
@@ -302,19 +307,27 @@ SAME = (None, None)
 
 
 def test_a_replay_that_is_the_same_is_run_once(replayed):
-    found, runs = replayed(SAME, metrics=[{"loss": 0.5}], stored={"loss": 0.5})
-    assert (runs, found.again, found.repeats, found.differences) == (1, None, None, [])
-    assert [each.tensors for each in found.checkpoints.values()] == [17, 17]
+    comparison, runs = replayed(SAME, metrics=[{"loss": 0.5}], stored={"loss": 0.5})
+    assert (runs, comparison.again, comparison.repeats, comparison.differences) == (
+        1,
+        None,
+        None,
+        [],
+    )
+    assert [checkpoint.tensors for checkpoint in comparison.checkpoints.values()] == [17, 17]
 
 
 @pytest.mark.parametrize("repeats", [True, False])
 def test_weights_that_differ_are_run_again_and_are_never_excused(replayed, tmp_path, *, repeats):
     changed = WEIGHTS.write(tmp_path / "changed", 5.0)
-    again = changed if repeats else WEIGHTS.write(tmp_path / "again", 6.0)
-    found, runs = replayed((changed, changed), (again, again))
+    other = changed if repeats else WEIGHTS.write(tmp_path / "again", 6.0)
+    comparison, runs = replayed((changed, changed), (other, other))
     assert runs == 2
-    assert found.repeats is repeats
-    assert [each.component for each in errors(found.differences)] == ["model", "model"]
+    assert comparison.repeats is repeats
+    assert [difference.component for difference in errors(comparison.differences)] == [
+        "model",
+        "model",
+    ]
 
 
 def test_the_second_replay_excuses_a_measured_value_that_first_differs_at_the_last_checkpoint(
@@ -323,26 +336,26 @@ def test_the_second_replay_excuses_a_measured_value_that_first_differs_at_the_la
     early = COUNT.write(tmp_path / "early", 4)
     late = COUNT.write(tmp_path / "late", 4, also=(SECONDS.where, 9.0))
     timed = COUNT.write(tmp_path / "timed", 4, also=(SECONDS.where, 8.0))
-    found, _ = replayed((early, late), (early, timed))
+    comparison, _ = replayed((early, late), (early, timed))
     # The time differs between the replays, and the counter does not.
-    notes = {each.name for each in found.differences if each.level == "note"}
+    notes = {difference.name for difference in comparison.differences if difference.level == "note"}
     assert notes == {"callback Count, attribute 'seconds'"}
-    counted = {each.name for each in errors(found.differences)}
+    counted = {difference.name for difference in errors(comparison.differences)}
     assert counted == {"callback Count, attribute 'count'"}
-    assert found.repeats is True, "what is measured says nothing of it"
+    assert comparison.repeats is True, "what is measured says nothing of it"
 
 
 def test_a_measured_metric_is_excused_by_a_whole_second_replay_and_an_objective_never(replayed):
-    stored = {"loss": 0.5, "seconds": 1.0}
+    reference = {"loss": 0.5, "seconds": 1.0}
     metrics = [{"loss": 0.25, "seconds": 2.0}, {"loss": 0.75, "seconds": 3.0}]
-    found, runs = replayed(SAME, SAME, metrics=metrics, stored=stored)
+    comparison, runs = replayed(SAME, SAME, metrics=metrics, stored=reference)
     assert runs == 2
-    assert {(each.path, each.level) for each in found.differences} == {
+    assert {(difference.path, difference.level) for difference in comparison.differences} == {
         (f"history/epochs/{epoch}/1/{name}", level)
         for epoch in (0, 1)
         for name, level in (("loss", "error"), ("seconds", "note"))
     }
-    assert found.repeats is False
+    assert comparison.repeats is False
 
 
 @pytest.mark.parametrize(("measured", "level"), [("seconds", "note"), ("others", "error")])
@@ -350,7 +363,8 @@ def test_a_metric_of_a_clock_that_two_replays_have_alike_is_excused_by_who_measu
     replayed, measured, level
 ):
     """A rounded time is easily the same in two replays."""
-    metrics, stored = [{"seconds": 2.0}] * 2, {"seconds": 1.0}
-    given = {"metrics": metrics, "stored": stored, "measured": frozenset({measured})}
-    found, _ = replayed(SAME, SAME, **given)
-    assert {each.level for each in found.differences} == {level}
+    metrics = [{"seconds": 2.0}] * 2
+    reference = {"seconds": 1.0}
+    arguments = {"metrics": metrics, "stored": reference, "measured": frozenset({measured})}
+    comparison, _ = replayed(SAME, SAME, **arguments)
+    assert {difference.level for difference in comparison.differences} == {level}

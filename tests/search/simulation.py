@@ -83,29 +83,31 @@ class Sweep:
     def run(self, workers, seed=0):
         """Whichever of the busy workers is drawn finishes next."""
         shuffle = random.Random(1000 * workers + seed)
-        replayed, done = ReplayedAttributes(), dict[int, Observation]()
+        replayed = ReplayedAttributes()
+        observations = dict[int, Observation]()
         running = {}
         started = 0
-        while len(done) < self.trials:
+        while len(observations) < self.trials:
             oldest = min(running, default=started)
             window = self.spec.window
             free = len(running) < workers and started < self.trials
             if free and (window is None or oldest > started - window):
-                running[started] = tuple(sorted(done.values(), key=lambda o: o.number))
+                running[started] = tuple(sorted(observations.values(), key=lambda o: o.number))
                 started += 1
                 continue
             number = shuffle.choice(sorted(running))
-            done[number] = self._trial(number, running.pop(number), replayed)
-        return [done[number] for number in range(self.trials)]
+            observations[number] = self._trial(number, running.pop(number), replayed)
+        return [observations[number] for number in range(self.trials)]
 
-    def _trial(self, number, seen, replayed):
+    def _trial(self, number, observations, replayed):
         def session():
-            spec, shown = self.spec, seen
+            spec = self.spec
+            window = observations
             if self.blind:
-                shown = tuple(replace(o, number=n) for n, o in enumerate(seen))
-                spec = replace(spec, window=number - len(shown) + 1)
+                window = tuple(replace(o, number=n) for n, o in enumerate(observations))
+                spec = replace(spec, window=number - len(window) + 1)
             fresh = self.newcomers or self.blind
-            return open_search(spec, number, shown, ReplayedAttributes() if fresh else replayed)
+            return open_search(spec, number, window, ReplayedAttributes() if fresh else replayed)
 
         asked = session()
         point, distributions = self.space(asked)

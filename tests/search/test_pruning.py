@@ -25,7 +25,8 @@ from sweeper.search.spec import (
 from sweeper.spec.searching import Objective, describe_pruner
 
 WINDOW = 4
-TRIALS, EPOCHS = 24, 8
+TRIALS = 24
+EPOCHS = 8
 ONE = (Objective("loss", "minimize"),)
 
 
@@ -117,12 +118,13 @@ def test_without_the_attributes_of_rungs_halving_prunes_otherwise(monkeypatch):
 def test_with_a_window_of_one_the_decisions_are_optunas(name):
     """One trial after another: `study.ask`, `report` and `should_prune` on one plain study."""
     sweep = sweep_of(name, sampler="random")
-    ours = replace(sweep, spec=replace(sweep.spec, window=1)).run(1)
+    observations = replace(sweep, spec=replace(sweep.spec, window=1)).run(1)
     study = optuna.create_study(study_name="s", pruner=PRUNERS[name]())
     # These write to the study when they are asked, so they are asked about the last epoch, too.
     asked_always = name in ("halving", "hyperband")
-    for observation in ours:
-        trial, verdicts = study.ask(), []
+    for observation in observations:
+        trial = study.ask()
+        verdicts = []
         for epoch, value in observation.intermediate.items():
             trial.report(value, epoch)
             verdicts.append((asked_always or epoch < EPOCHS - 1) and trial.should_prune())
@@ -156,17 +158,17 @@ def test_a_pruner_sets_the_window_for_samplers_that_look_at_nothing():
 def test_a_users_own_pruner_needs_the_definition_and_is_copied_for_every_question():
     pruner = Marking(0.5)
     assert describe_pruner(pruner, ONE) == {"class": "custom:Marking", "slack": 0.5}
-    given = definition(pruner=pruner)
-    assert needs_definition(given.settings())
+    study_definition = definition(pruner=pruner)
+    assert needs_definition(study_definition.settings())
     with pytest.raises(DefinitionError, match="has a custom sampler or pruner"):
-        search_spec(given.settings())
-    spec = search_spec(given.settings(), given)
+        search_spec(study_definition.settings())
+    spec = search_spec(study_definition.settings(), study_definition)
     assert spec.pruner is not None
     assert spec.pruner() is not spec.pruner()
     assert spec.pruner().slack == 0.5
-    own = definition(pruner=pruners.MedianPruner())
-    assert not needs_definition(own.settings())
-    assert isinstance(search_spec(own.settings()).pruner(), pruners.MedianPruner)
+    other = definition(pruner=pruners.MedianPruner())
+    assert not needs_definition(other.settings())
+    assert isinstance(search_spec(other.settings()).pruner(), pruners.MedianPruner)
 
 
 def test_a_pruner_that_another_optuna_had_is_refused_by_name():

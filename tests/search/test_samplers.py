@@ -172,10 +172,10 @@ def test_optunas_own_qmc_sampler_takes_the_point_of_the_trials_number():
 
 
 def test_the_first_trials_take_the_values_they_are_given_and_draw_the_others():
-    given = ({"rate": 1e-3, "units": 64}, {"momentum": 0})
+    points = ({"rate": 1e-3, "units": 64}, {"momentum": 0})
     for sampler in ("tpe", "cmaes", "random", "qmc"):
         plain = Sweep(spec_of(sampler), trials=14)
-        sweep = replace(plain, spec=replace(plain.spec, enqueue=given))
+        sweep = replace(plain, spec=replace(plain.spec, enqueue=points))
         drawn = sweep.run(1)
         assert (drawn[0].params["rate"], drawn[0].params["units"]) == (1e-3, 64)
         momentum = drawn[1].params["momentum"]
@@ -192,9 +192,9 @@ def test_a_given_value_outside_the_suggested_range_is_refused_by_name_and_trial(
 
 
 def test_tpe_learns_from_given_values():
-    given = tuple({"rate": 1e-4 * (n + 1), "units": 8, "momentum": 0.0} for n in range(10))
+    points = tuple({"rate": 1e-4 * (n + 1), "units": 8, "momentum": 0.0} for n in range(10))
     plain = Sweep(spec_of("tpe"), trials=20)
-    sweep = replace(plain, spec=replace(plain.spec, enqueue=given))
+    sweep = replace(plain, spec=replace(plain.spec, enqueue=points))
     assert sweep.run(1)[14:] != plain.run(1)[14:]
 
 
@@ -203,13 +203,13 @@ def test_tpe_learns_from_given_values():
 
 def test_trials_are_worked_out_once_in_a_worker_and_again_where_one_changed():
     spec = spec_of("cmaes")
-    seen = Sweep(spec, trials=12).run(1)
+    observations = Sweep(spec, trials=12).run(1)
     replayed = ReplayedAttributes()
-    first = replayed.window(spec, seen)
-    again = replayed.window(spec, seen)
-    assert all(a is b for a, b in zip(first, again, strict=True))
-    assert len(replayed.window(spec, seen[:5])) == 5
-    changed = [*seen[:7], replace(seen[7], value=99.0), *seen[8:]]
+    first = replayed.window(spec, observations)
+    second = replayed.window(spec, observations)
+    assert all(a is b for a, b in zip(first, second, strict=True))
+    assert len(replayed.window(spec, observations[:5])) == 5
+    changed = [*observations[:7], replace(observations[7], value=99.0), *observations[8:]]
     other = replayed.window(spec, changed)
     assert all(a is b for a, b in zip(first[:7], other[:7], strict=True))
     assert other[7].value == 99.0

@@ -68,21 +68,23 @@ def observe(number, point):
 
 
 def test_optuna_says_nothing_of_the_study_that_is_made_for_a_trial(monkeypatch):
-    said = []
-    monkeypatch.setattr(logging.StreamHandler, "emit", lambda _, record: said.append(record.msg))
+    messages = []
+    monkeypatch.setattr(
+        logging.StreamHandler, "emit", lambda _, record: messages.append(record.msg)
+    )
     optuna.logging.set_verbosity(optuna.logging.INFO)
     optuna.create_study()
-    assert said, "the control"
-    said.clear()
+    assert messages, "the control"
+    messages.clear()
     draw(open_search(SamplerSpec("random", seed=3), 0))
-    assert said == []
+    assert messages == []
 
 
 def test_random_draws_the_same_whatever_ran_before():
     spec = SamplerSpec("random", seed=3)
     forwards = [draw(open_search(spec, n)) for n in range(10)]
-    seen = [observe(n, point) for n, point in enumerate(forwards)]
-    backwards = [draw(open_search(spec, n, seen)) for n in reversed(range(10))]
+    observations = [observe(n, point) for n, point in enumerate(forwards)]
+    backwards = [draw(open_search(spec, n, observations)) for n in reversed(range(10))]
     assert backwards[::-1] == forwards
     assert len({point["rate"] for point in forwards}) == 10
 
@@ -90,14 +92,16 @@ def test_random_draws_the_same_whatever_ran_before():
 @pytest.mark.parametrize("name", ["random", "tpe"])
 def test_a_trial_interrupted_between_two_parameters_draws_the_same_when_resumed(name):
     spec = replace(TPE, name=name)
-    seen = [observe(n, draw(open_search(SamplerSpec("random", seed=3), n))) for n in range(33)]
-    whole = draw(open_search(spec, 40, seen))
-    interrupted = open_search(spec, 40, seen)
+    observations = [
+        observe(n, draw(open_search(SamplerSpec("random", seed=3), n))) for n in range(33)
+    ]
+    whole = draw(open_search(spec, 40, observations))
+    interrupted = open_search(spec, 40, observations)
     first = interrupted.suggest("rate", SPACE["rate"])
-    resumed = draw(open_search(spec, 40, seen))
+    resumed = draw(open_search(spec, 40, observations))
     assert resumed == whole
     assert resumed["rate"] == first
-    assert draw(open_search(replace(spec, seed=4), 40, seen)) != whole
+    assert draw(open_search(replace(spec, seed=4), 40, observations)) != whole
 
 
 def test_a_session_gives_the_same_value_again_and_refuses_another_distribution():
@@ -112,8 +116,8 @@ def test_a_session_gives_the_same_value_again_and_refuses_another_distribution()
 
 
 def test_a_kind_that_differs_between_trials_is_refused_by_name():
-    seen = [Observation(0, "complete", {"x": 1}, {"x": Categorical((1, 2))}, 0.5, {})]
-    session = open_search(replace(TPE, window=1), 1, seen)
+    observations = [Observation(0, "complete", {"x": 1}, {"x": Categorical((1, 2))}, 0.5, {})]
+    session = open_search(replace(TPE, window=1), 1, observations)
     with pytest.raises(ParameterError, match="same kind in every trial"):
         session.suggest("x", IntRange(1, 3))
 
@@ -129,26 +133,26 @@ def test_a_kind_that_differs_between_trials_is_refused_by_name():
 def test_a_sampler_uses_the_trials_within_a_changed_space(before, after, values):
     """The first trial with the new space, and those after it, leave what is bad in both."""
     outside, bad, good = values
-    seen = [
+    observations = [
         Observation(n, "complete", {"x": x}, {"x": before}, float(x != good), {})
         for n, x in enumerate([good, good, *[outside, bad] * 9])
     ]
-    drawn = [open_search(replace(TPE, window=1), 20, seen).suggest("x", after)]
-    seen.append(Observation(20, "complete", {"x": good}, {"x": after}, 0.0, {}))
+    drawn = [open_search(replace(TPE, window=1), 20, observations).suggest("x", after)]
+    observations.append(Observation(20, "complete", {"x": good}, {"x": after}, 0.0, {}))
     for seed in range(20):
-        session = open_search(replace(TPE, window=1, seed=seed), 21, seen)
+        session = open_search(replace(TPE, window=1, seed=seed), 21, observations)
         drawn.append(session.suggest("x", after))
     assert drawn.count(bad) <= 2, drawn
     assert {*drawn} <= {*after.choices} if isinstance(after, Categorical) else True
-    assert [o.distributions["x"] for o in seen[:20]] == [before] * 20
+    assert [o.distributions["x"] for o in observations[:20]] == [before] * 20
 
 
 def test_a_window_with_a_trial_missing_is_refused():
-    seen = [observe(n, {"rate": 0.01}) for n in range(5)]
+    observations = [observe(n, {"rate": 0.01}) for n in range(5)]
     spec = replace(TPE, window=1)
-    open_search(spec, 5, seen)
+    open_search(spec, 5, observations)
     with pytest.raises(ValueError, match=r"exactly the 5 trials below 5.*\[0, 1, 3, 4\]"):
-        open_search(spec, 5, [o for o in seen if o.number != 2])
+        open_search(spec, 5, [o for o in observations if o.number != 2])
 
 
 def test_a_users_sampler_is_made_afresh_from_the_trials_own_seed():
@@ -266,11 +270,11 @@ def trials(count, *names):
 
 
 def test_the_parameter_that_matters_is_first_and_the_result_is_the_same_again():
-    found = parameter_importances(trials(60, "a", "b", "c"), OBJECTIVE)
-    assert found[0][0] == "a"
-    assert found[0][1] > 0.7
-    assert math.isclose(sum(share for _, share in found), 1)
-    assert parameter_importances(trials(60, "a", "b", "c"), OBJECTIVE) == found
+    importances = parameter_importances(trials(60, "a", "b", "c"), OBJECTIVE)
+    assert importances[0][0] == "a"
+    assert importances[0][1] > 0.7
+    assert math.isclose(sum(share for _, share in importances), 1)
+    assert parameter_importances(trials(60, "a", "b", "c"), OBJECTIVE) == importances
     # Too few trials or parameters have none.
     assert parameter_importances(trials(9, "a", "b"), OBJECTIVE) == ()
     assert parameter_importances(trials(10, "a", "b"), OBJECTIVE) != ()
@@ -289,20 +293,20 @@ class Raising(optuna.samplers.RandomSampler):
         if here == self.where:
             raise LookupError("no table")
 
-    def infer_relative_search_space(self, *given):
+    def infer_relative_search_space(self, *arguments):
         self.reach("search space")
-        return super().infer_relative_search_space(*given)
+        return super().infer_relative_search_space(*arguments)
 
-    def sample_independent(self, *given):
+    def sample_independent(self, *arguments):
         self.reach("sample")
-        return super().sample_independent(*given)
+        return super().sample_independent(*arguments)
 
 
 @pytest.mark.parametrize("where", ["making", "search space", "sample", "nowhere"])
 def test_what_a_users_sampler_raises_is_named_and_blamed_on_it(where):
     def suggested():
-        own = SamplerSpec("own", seed=1, window=1, factory=lambda _seed: Raising(where))
-        return open_search(own, 0).suggest("x", FloatRange(0.0, 1.0))
+        spec = SamplerSpec("own", seed=1, window=1, factory=lambda _seed: Raising(where))
+        return open_search(spec, 0).suggest("x", FloatRange(0.0, 1.0))
 
     if where == "nowhere":
         assert 0 <= suggested() <= 1
@@ -316,8 +320,8 @@ def test_a_run_whose_sampler_raises_ends_and_says_so(tmp_path):
         trial.suggest_float("x", 0.0, 1.0)
         return regression(trial)
 
-    said = "no trial of the study can succeed: ParameterError: the sampler raised LookupError: no table"
-    with pytest.raises(DefinitionError, match=said):
+    message = "no trial of the study can succeed: ParameterError: the sampler raised LookupError: no table"
+    with pytest.raises(DefinitionError, match=message):
         Runner(tmp_path)(model, sampler=lambda _seed: Raising("sample"), trials=2)
 
 

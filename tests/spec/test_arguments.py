@@ -13,7 +13,7 @@ NEEDED = {"name": "digits", "model": print, "data": print, "epochs": 1, "trials"
 
 
 @pytest.mark.parametrize(
-    ("call", "given", "message"),
+    ("call", "arguments", "message"),
     [
         ("Study", {**NEEDED, "epoch": 3}, "Study(…) got an unknown argument 'epoch'; did you mean 'epochs'?"),
         ("Study", {"n_trials": 3}, "Study(…) got an unknown argument 'n_trials'; did you mean 'trials'?"),
@@ -26,9 +26,9 @@ NEEDED = {"name": "digits", "model": print, "data": print, "epochs": 1, "trials"
         ("fit", {"checkpoint": "c"}, "fit(…) got an unknown argument 'checkpoint'; did you mean 'checkpoints'?"),
     ],
 )  # fmt: skip
-def test_an_unknown_argument_is_named_with_the_nearest_one(call, given, message):
+def test_an_unknown_argument_is_named_with_the_nearest_one(call, arguments, message):
     with pytest.raises(DefinitionError) as caught:
-        getattr(sweeper, call)(**given)
+        getattr(sweeper, call)(**arguments)
     assert str(caught.value) == message
 
 

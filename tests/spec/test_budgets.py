@@ -17,9 +17,9 @@ def described(budget, epochs=27, pruner=None):
 
 
 def schedule(budget, epochs=27):
-    made = rung_schedule(described(budget, epochs), epochs)
-    assert made is not None
-    return made
+    plan = rung_schedule(described(budget, epochs), epochs)
+    assert plan is not None
+    return plan
 
 
 def test_the_rungs_are_the_multiples_of_the_factor_below_the_epochs():
@@ -34,31 +34,33 @@ def test_the_rungs_are_the_multiples_of_the_factor_below_the_epochs():
 @pytest.mark.parametrize("seed", range(20))
 def test_every_trial_is_in_one_round_of_consecutive_numbers(seed):
     draw = random.Random(seed)
-    factor, epochs = draw.randint(2, 4), draw.randint(2, 40)
-    made = schedule(Hyperband(min_epochs=draw.randint(1, epochs - 1), factor=factor), epochs)
+    factor = draw.randint(2, 4)
+    epochs = draw.randint(2, 40)
+    plan = schedule(Hyperband(min_epochs=draw.randint(1, epochs - 1), factor=factor), epochs)
     target = draw.randint(1, 300)
     starts = sorted(draw.sample(range(1, target + 1), min(2, target)))
-    rounds = [made.round_of(number, starts) for number in range(target)]
-    seen = []
-    for each in dict.fromkeys(rounds):
-        members = range(each.first, each.end(target, starts))
-        assert [n for n in range(target) if rounds[n] == each] == list(members)
-        assert each.rungs == made.rungs[each.bracket :]
-        seen += members
-    assert seen == list(range(target))
+    rounds = [plan.round_of(number, starts) for number in range(target)]
+    numbers = []
+    for one_round in dict.fromkeys(rounds):
+        members = range(one_round.first, one_round.end(target, starts))
+        assert [n for n in range(target) if rounds[n] == one_round] == list(members)
+        assert one_round.rungs == plan.rungs[one_round.bracket :]
+        numbers += members
+    assert numbers == list(range(target))
 
 
 @pytest.mark.parametrize("seed", range(20))
 def test_a_raised_total_changes_no_round_that_there_was(seed):
     draw = random.Random(seed)
-    made = schedule(Hyperband(factor=draw.randint(2, 4)), draw.randint(2, 40))
-    before = draw.randint(1, 200)
-    after = before + draw.randint(1, 100)
-    for number in range(before):
-        was, now = made.round_of(number), made.round_of(number, [before])
-        assert was == now
-        assert was.end(before) == now.end(after, [before])
-    assert made.round_of(before, [before]).first == before
+    plan = schedule(Hyperband(factor=draw.randint(2, 4)), draw.randint(2, 40))
+    total = draw.randint(1, 200)
+    raised = total + draw.randint(1, 100)
+    for number in range(total):
+        old = plan.round_of(number)
+        new = plan.round_of(number, [total])
+        assert old == new
+        assert old.end(total) == new.end(raised, [total])
+    assert plan.round_of(total, [total]).first == total
 
 
 def test_the_best_of_a_rung_are_promoted_ties_by_number_and_no_failure_ever():

@@ -36,8 +36,8 @@ def test_the_name_of_every_metric_of_keras_says_what_keras_says_of_its_direction
     metrics = dict(keras_metrics())
     assert len(metrics) >= 34
     for name, way in metrics.items():
-        for written in (name, f"val_{name}", f"val_out_1_{name}", f"{name}_2", f"{name}[1]"):
-            assert direction_of(written) == way, written
+        for spelling in (name, f"val_{name}", f"val_out_1_{name}", f"{name}_2", f"{name}[1]"):
+            assert direction_of(spelling) == way, spelling
 
 
 @pytest.mark.parametrize(
@@ -78,12 +78,12 @@ def study(**arguments):
     ],
 )
 def test_a_study_stores_the_direction_of_the_name_where_none_is_given(arguments, ways, named):
-    made = study(**arguments)
-    assert [each.direction for each in made.settings().objectives] == ways
-    assert made.directed_by_name == named
-    stored = made.settings().to_json()
+    implicit = study(**arguments)
+    assert [objective.direction for objective in implicit.settings().objectives] == ways
+    assert implicit.directed_by_name == named
+    settings = implicit.settings().to_json()
     explicit = study(**{**arguments, "direction": ways if len(ways) > 1 else ways[0]})
-    assert explicit.settings().to_json() == stored
+    assert explicit.settings().to_json() == settings
 
 
 @pytest.mark.parametrize("objective", ["gain", ["val_loss", "gain"]])
@@ -96,11 +96,13 @@ def test_a_name_without_a_direction_is_asked_about_when_the_study_is_defined(obj
 
 def test_the_rules_for_checkpoints_take_the_direction_of_each_metrics_name():
     history = [{"accuracy": 0.5, "loss": 3.0}, {"accuracy": 0.9, "loss": 1.0}, {"accuracy": 0.7}]
-    kept = [KeptCheckpoint(n, n, f"step-{n}", metrics) for n, metrics in enumerate(history, 1)]
+    checkpoints = [
+        KeptCheckpoint(n, n, f"step-{n}", metrics) for n, metrics in enumerate(history, 1)
+    ]
     for monitor, mode, gone in (
         ("accuracy", None, {1}),
         ("accuracy", "min", {2}),
         ("loss", None, {1}),
     ):
         rules = Keep(last=1, best=1, monitor=monitor, mode=mode)
-        assert {each.step for each in rules.select(kept)} == gone
+        assert {checkpoint.step for checkpoint in rules.select(checkpoints)} == gone

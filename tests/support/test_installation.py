@@ -51,8 +51,8 @@ def test_the_command_is_for_this_interpreter(tmp_path, monkeypatch):
     assert install_command("", "keras>=3.10") == f"{command} 'keras>=3.10'"
     monkeypatch.setattr("sweeper.support.installation.find_spec", lambda _name: None)
     monkeypatch.chdir("/usr")
-    found = install_command("plots")
-    assert found == f"uv pip install --python {tmp_path}/.venv/bin/python 'sweeper-keras[plots]'"
+    line = install_command("plots")
+    assert line == f"uv pip install --python {tmp_path}/.venv/bin/python 'sweeper-keras[plots]'"
 
 
 def test_what_the_readme_installs_has_what_its_commands_need():
@@ -77,13 +77,13 @@ def test_what_needs_a_package_names_the_one_that_is_missing_and_its_command(monk
 def test_no_text_tells_to_install_somebody_elses_package():
     pattern = re.compile(r"pip install[^\n`]*?['\" ]sweeper(?=[\[\s'\"`]|$)")
     assert pattern.search("type: pip install 'sweeper[dask]'"), "the search finds what it is for"
-    found = [
+    hits = [
         f"{path}: {hit[0]}"
         for path in TEXTS
         if path.is_file() and path.suffix in {".py", ".md", ".sh", ".yaml", ".txt"}
         for hit in pattern.finditer(path.read_text())
     ]
-    assert found == []
+    assert hits == []
 
 
 def test_every_extra_that_is_named_is_there():

@@ -70,8 +70,8 @@ def test_a_killed_processs_directory_is_removed_by_the_next_but_not_before_its_c
             assert Path(directory, "big").exists(), "a child of the dead process still uses it"
         os.kill(int(child), signal.SIGKILL)
         process.stdout.read()
-    with scratch_directory("verify") as ours:
-        assert directories(own_directory) == {ours}
+    with scratch_directory("verify") as scratch:
+        assert directories(own_directory) == {scratch}
     assert directories(own_directory) == set()
 
 

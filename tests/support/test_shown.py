@@ -128,9 +128,9 @@ def test_what_a_driver_says_of_a_url_is_reported_without_its_secrets(monkeypatch
 def test_no_command_shows_a_secret_whatever_it_is_given(words, url, tmp_path, monkeypatch, capfd):
     monkeypatch.chdir(tmp_path)
     assert main([word.replace("URL", url) for word in words]) != 0
-    said = "".join(capfd.readouterr())
-    assert "SECRET" not in said.replace("\n", "").replace("│", "").replace(" ", "")
-    assert said
+    output = "".join(capfd.readouterr())
+    assert "SECRET" not in output.replace("\n", "").replace("│", "").replace(" ", "")
+    assert output
 
 
 @pytest.mark.parametrize("text", ["no answer (tcp://host:8786).", "at tcp://host:8786, again"])

@@ -60,8 +60,8 @@ def run_text(code, directory, environment):
 
 
 def said(code, directory, **environment):
-    kept = {n: v for n, v in os.environ.items() if n != "TF_CPP_MIN_LOG_LEVEL"}
-    return run_text(code, directory, kept | environment).stderr
+    variables = {n: v for n, v in os.environ.items() if n != "TF_CPP_MIN_LOG_LEVEL"}
+    return run_text(code, directory, variables | environment).stderr
 
 
 QUIETLY = """
@@ -85,7 +85,7 @@ LEVEL = "TF_CPP_MIN_LOG_LEVEL"
 
 
 @pytest.mark.parametrize(
-    ("code", "environment", "shown"),
+    ("code", "environment", "output"),
     [
         (QUIETLY, {}, NEWS),
         ("import sweeper, keras", {}, LOADING + NEWS),
@@ -95,8 +95,8 @@ LEVEL = "TF_CPP_MIN_LOG_LEVEL"
     ],
     ids=["held back", "control", "asked for", "a trial", "a trial with a level of the user's"],
 )
-def test_a_start_up_line_is_held_back_and_all_else_is_shown(stand_in, code, environment, shown):
-    assert said(code, stand_in, **environment) == shown
+def test_a_start_up_line_is_held_back_and_all_else_is_shown(stand_in, code, environment, output):
+    assert said(code, stand_in, **environment) == output
 
 
 def test_a_failed_import_shows_everything_and_may_be_tried_again(stand_in):
@@ -144,6 +144,6 @@ def test_the_real_tensorflow_starts_and_computes_without_a_word(tmp_path):
 def test_listing_devices_starts_nothing_that_a_trial_still_sets():
     from tensorflow.python.eager import context
 
-    before = context.context()._context_handle
+    handle = context.context()._context_handle
     look_for_gpus()
-    assert context.context()._context_handle is before
+    assert context.context()._context_handle is handle

@@ -54,7 +54,7 @@ def here(capsys):
         capsys.readouterr()
         with contextlib.chdir(cwd):
             code = main([str(word) for word in words])
-        said = capsys.readouterr()
-        return Ended(code, said.out, said.err)
+        output = capsys.readouterr()
+        return Ended(code, output.out, output.err)
 
     return call

@@ -90,13 +90,15 @@ def ran(directory, name, killed_at, *, isolation="auto"):
 def test_a_schedule_per_batch_goes_on_at_the_exact_batch_after_a_kill(tmp_path):
     whole, undisturbed = ran(tmp_path, "whole", None, isolation="inline")
     killed, told = ran(tmp_path, "killed", 40)
-    (one,), (other,) = whole.trials, killed.trials
+    (one,) = whole.trials
+    (other,) = killed.trials
     assert [attempt.outcome for attempt in other.attempts] == ["crashed", "complete"]
     assert [attempt.start_step for attempt in other.attempts] == [0, 30]
     assert undisturbed["batches"] == len(undisturbed["rates"]) == STEPS
-    forgotten, remembered = told.pop("forgetful"), undisturbed.pop("forgetful")
+    forgotten = told.pop("forgetful")
+    remembered = undisturbed.pop("forgetful")
     assert remembered == [undisturbed["rates"], STEPS]
     assert told == undisturbed
     assert (other.digest, other.value, other.epochs) == (one.digest, one.value, one.epochs)
-    left = STEPS - 30
-    assert forgotten == [undisturbed["rates"][:left], left], "the negative control"
+    remaining = STEPS - 30
+    assert forgotten == [undisturbed["rates"][:remaining], remaining], "the negative control"

@@ -68,11 +68,11 @@ HOLE = replace(
 
 
 def without_times(swept):
-    found = results_of(swept.trials)
-    for result in found.values():
+    results = results_of(swept.trials)
+    for result in results.values():
         for _, metrics in result.epochs:
             metrics.pop("seconds")
-    return found
+    return results
 
 
 def audited(swept):
@@ -99,8 +99,8 @@ def test_a_clean_study_is_alike_and_its_results_and_files_are_those_without_audi
     assert without_times(swept) == without_times(clean[1])
     intervals = [(a.from_step, a.to_step, a.outcome) for a in swept.trials[0].audits]
     assert intervals == [(2, 4, "alike")], "the last one"
-    kept = [[c.step for c in trial.checkpoints] for trial in swept.trials]
-    assert kept == [[c.step for c in trial.checkpoints] for trial in clean[1].trials]
+    steps = [[c.step for c in trial.checkpoints] for trial in swept.trials]
+    assert steps == [[c.step for c in trial.checkpoints] for trial in clean[1].trials]
     for number in range(2):
         rows = [
             (directory / f"fixed-{number}.csv").read_text().splitlines()
@@ -118,12 +118,15 @@ def test_a_trial_in_which_only_time_is_measured_verifies(clean, here):
     ended = here("verify", "small", "--trial", 0, "--json", cwd=directory)
     [trial] = json.loads(ended.out)["trials"]
     assert (ended.code, trial["verdict"]) == (0, "holds"), ended.err
-    notes = " ".join(found["message"] for found in trial["findings"] if found["level"] == "note")
+    notes = " ".join(
+        finding["message"] for finding in trial["findings"] if finding["level"] == "note"
+    )
     assert "callback Clock" in notes, "said, as no error"
 
 
 def test_a_hole_ends_the_run_and_is_named_until_it_is_accepted(tmp_path, here):
-    file, runs = HOLE.write(tmp_path / "hole.py"), tmp_path / "runs"
+    file = HOLE.write(tmp_path / "hole.py")
+    runs = tmp_path / "runs"
     with pytest.raises(ExactnessError) as raised:
         sweep(file, runs)
     message = str(raised.value)
@@ -141,20 +144,20 @@ def test_a_hole_ends_the_run_and_is_named_until_it_is_accepted(tmp_path, here):
         assert status.running == 0, "trials go on meanwhile, and stop at a checkpoint"
         assert (status.exactness.intervals, status.exactness.alike) == (1, 0)
 
-    again = command("resume", "hole", "--runs-dir", runs, cwd=tmp_path)
-    assert again.code == 4
-    assert "differs at step 6" in again.err
-    assert "look in callback Halving" in again.err
-    assert "attempt 1 started" not in again.err, "no trial was begun"
+    second = command("resume", "hole", "--runs-dir", runs, cwd=tmp_path)
+    assert second.code == 4
+    assert "differs at step 6" in second.err
+    assert "look in callback Halving" in second.err
+    assert "attempt 1 started" not in second.err, "no trial was begun"
 
     accepted = here("resume", "hole", "--runs-dir", runs, "--accept-inexact", cwd=tmp_path)
     assert accepted.code == 0
     assert "notice: exactness is not promised" in accepted.err
     for verb in (("status", "hole"), ("show", "hole", "1"), ("best", "hole"), ("ls",)):
-        shown = here(*verb, "--runs-dir", runs, cwd=tmp_path)
-        assert "exactness is not promised: an audit found that trial 0" in shown.out, verb
-    shown = here("show", "hole", "0", "--json", "--runs-dir", runs, cwd=tmp_path)
-    assert json.loads(shown.out)["audits"] == [
+        answer = here(*verb, "--runs-dir", runs, cwd=tmp_path)
+        assert "exactness is not promised: an audit found that trial 0" in answer.out, verb
+    answer = here("show", "hole", "0", "--json", "--runs-dir", runs, cwd=tmp_path)
+    assert json.loads(answer.out)["audits"] == [
         {"from_step": 4, "to_step": 6, "alike": False},
     ]
 
@@ -163,7 +166,8 @@ def test_a_hole_ends_the_run_and_is_named_until_it_is_accepted(tmp_path, here):
 def disturbed(tmp_path_factory):
     """The clean study with an audit of every interval, some of which cannot be compared."""
     directory = tmp_path_factory.mktemp("disturbed")
-    real, decides = IntervalReplay.outcome, Repository.record_audit
+    real = IntervalReplay.outcome
+    decides = Repository.record_audit
     launch = WarmServer.launch
     calls = []
 
@@ -180,7 +184,8 @@ def disturbed(tmp_path_factory):
             file.write_bytes(content)
 
     def launched(self, assignment):
-        process, order = launch(self, assignment), assignment.order
+        process = launch(self, assignment)
+        order = assignment.order
         if order is not None and (assignment.number, order.checkpoints) == (1, ((4, 2),)):
             os.kill(process.pid, signal.SIGKILL)
         return process
@@ -207,11 +212,11 @@ def test_what_cannot_be_compared_gives_no_verdict_and_costs_no_trial(clean, dist
     outcomes = [[(a.from_step, a.outcome) for a in t.audits] for t in disturbed.trials]
     assert outcomes == [[(0, "alike"), (2, "dropped")]] * 2
     assert audited(disturbed) == (2, 2), "those without a verdict are not counted"
-    said = "\n".join(disturbed.notices)
-    assert "the audit of trial 0 from step 2 to 4 gives no verdict: it could not be" in said
-    assert "the audit of trial 1 from step 2 to 4 gives no verdict" in said
-    assert "was killed by SIGKILL" in said
-    assert "the database is unreachable" in said
+    notices = "\n".join(disturbed.notices)
+    assert "the audit of trial 0 from step 2 to 4 gives no verdict: it could not be" in notices
+    assert "the audit of trial 1 from step 2 to 4 gives no verdict" in notices
+    assert "was killed by SIGKILL" in notices
+    assert "the database is unreachable" in notices
     assert without_times(disturbed) == without_times(clean[1])
 
 

@@ -21,9 +21,9 @@ STUDY = replace(
 
 @pytest.fixture(scope="module")
 def directory(tmp_path_factory):
-    made = tmp_path_factory.mktemp("budgeted")
-    STUDY.write(made / "budgeted.py")
-    return made
+    path = tmp_path_factory.mktemp("budgeted")
+    STUDY.write(path / "budgeted.py")
+    return path
 
 
 @pytest.fixture(scope="module")
@@ -47,20 +47,22 @@ def test_the_trials_of_a_round_go_on_from_rung_to_rung(alone):
             assert (last.epoch, last.digest) == (len(trial.epochs), trial.digest)
             assert trial.value == trial.rungs[-1].value
     assert sum(isinstance(e, RungDecided) for e in alone.events) == 2
-    said = [e.message for e in alone.events if isinstance(e, Remark)]
-    assert any("rung of bracket 0 after 1 epochs: promoted trial" in message for message in said)
+    messages = [e.message for e in alone.events if isinstance(e, Remark)]
+    assert any(
+        "rung of bracket 0 after 1 epochs: promoted trial" in message for message in messages
+    )
 
 
 def test_a_promoted_trial_verifies_and_shows_its_rungs(directory, alone, here):
     """A promoted trial's replay is that trial run whole, in one process."""
     whole = next(t for t in alone.trials if t.state == "complete")
     flags = ("--storage", database_url(directory / "one"), "--runs-dir", directory / "one")
-    held = here("verify", "budgeted", "--trial", whole.number, *flags, cwd=directory)
-    assert held.code == 0, held.out + held.err
-    assert f"trial {whole.number} holds" in held.out
-    shown = here("show", "budgeted", whole.number, *flags, cwd=directory)
-    assert "promoted" in shown.out
-    assert "4 trials; promoted: " in shown.out
+    answer = here("verify", "budgeted", "--trial", whole.number, *flags, cwd=directory)
+    assert answer.code == 0, answer.out + answer.err
+    assert f"trial {whole.number} holds" in answer.out
+    details = here("show", "budgeted", whole.number, *flags, cwd=directory)
+    assert "promoted" in details.out
+    assert "4 trials; promoted: " in details.out
     read = json.loads(here("show", "budgeted", whole.number, "--json", *flags, cwd=directory).out)
     assert [(r["epochs"], r["promoted"]) for r in read["rungs"]] == [(1, True), (2, True)]
     assert len(read["rungs"][0]["decision"]["compared"]) == 4

@@ -50,6 +50,6 @@ def test_an_audit_under_edited_code_gives_no_verdict(tmp_path):
     file = edited("begin", "epochs=2, trials=1").write(tmp_path / "small.py")
     swept = sweep(file, tmp_path, workers=1, isolation="spawn")
     assert [trial.state for trial in swept.trials] == ["complete"]
-    said = [notice for notice in swept.notices if "gives no verdict" in notice]
-    assert said, swept.notices
-    assert all("was edited while it runs: build_model has changed" in notice for notice in said)
+    notices = [notice for notice in swept.notices if "gives no verdict" in notice]
+    assert notices, swept.notices
+    assert all("was edited while it runs: build_model has changed" in notice for notice in notices)

@@ -25,7 +25,7 @@ def test_a_killed_confirmation_is_resumed_and_equals_one_that_was_not(tmp_path, 
     searched = tmp_path / "searched"
     searched.mkdir()
     sweep_inline(STUDY, searched)
-    seen = []
+    outcomes = []
     for name in ("whole", "killed"):
         cwd = tmp_path / name
         shutil.copytree(searched, cwd)
@@ -42,14 +42,17 @@ def test_a_killed_confirmation_is_resumed_and_equals_one_that_was_not(tmp_path, 
             assert "leads with" in ended.out
         trials = trials_in(cwd / "runs", "small~confirm")
         confirmed = _status(here, cwd)["confirmed"]
-        seen.append(([(t.number, t.seed, t.value, t.digest) for t in trials], confirmed))
-    assert seen[0] == seen[1]
-    trials, confirmed = seen[0]
+        outcomes.append(([(t.number, t.seed, t.value, t.digest) for t in trials], confirmed))
+    assert outcomes[0] == outcomes[1]
+    trials, confirmed = outcomes[0]
     assert len(trials) == 4
     searched = {t.seed for t in trials_in(tmp_path / "whole" / "runs")}
     assert not searched & {seed for _, seed, _, _ in trials}
     best = sorted(trials_in(tmp_path / "whole" / "runs"), key=lambda t: t.value or 0.0)
-    assert {each["number"] for each in confirmed} == {best[0].number, best[1].number}
+    assert {configuration["number"] for configuration in confirmed} == {
+        best[0].number,
+        best[1].number,
+    }
     cwd = tmp_path / "whole"
     # Further repeats need not name the configurations again.
     more = _confirm(here, cwd, "--repeats", 3)

@@ -54,11 +54,11 @@ def alone(pruned):
     return trials
 
 
-def is_the_same_sweep(found, alone):
+def is_the_same_sweep(trials, alone):
     return (
-        differing(results_of(found), results_of(alone)) == []
-        and prunings(found) == prunings(alone)
-        and all(t.digest for t in found)
+        differing(results_of(trials), results_of(alone)) == []
+        and prunings(trials) == prunings(alone)
+        and all(t.digest for t in trials)
     )
 
 
@@ -77,11 +77,11 @@ def test_two_worker_processes_on_postgresql_give_the_same_sweep(pruned, alone, t
         run = ("run", pruned / "pruned.py", "--workers", 1, *flags)
         with RunningCommand(*run, cwd=tmp_path) as first:
             first.wait_for("trial 0", "attempt 1 started")
-            held = held_trial(server.url)
+            process = held_trial(server.url)
             second_command = ("worker", "pruned", "--slots", 1, *flags)
             with RunningCommand(*second_command, cwd=tmp_path) as second:
                 second.wait_for("trial 1", "attempt 1 started")
-                held.resume()
+                process.resume()
                 assert second.end() == 0, second.err
             assert first.end() == 0, first.err
         with Database.open(server.url, create=False) as database:
@@ -101,12 +101,13 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.parametrize("given", [pytest.param("file", marks=pytest.mark.whole), "no file"])
-def test_worker_processes_on_dask_give_the_same_sweep(given, pruned, alone, tmp_path, here):
+@pytest.mark.parametrize("source", [pytest.param("file", marks=pytest.mark.whole), "no file"])
+def test_worker_processes_on_dask_give_the_same_sweep(source, pruned, alone, tmp_path, here):
     """From no file as from a notebook: the definition is in one process only, and has to travel."""
-    workers = 2 if given == "file" else 1
-    file, runs = pruned / "pruned.py", tmp_path / "runs"
-    if given == "file":
+    workers = 2 if source == "file" else 1
+    file = pruned / "pruned.py"
+    runs = tmp_path / "runs"
+    if source == "file":
         run = ("run", file, "--engine", "dask", "--workers", workers)
         ended = command(*run, "--runs-dir", runs, cwd=tmp_path)
     else:
@@ -124,7 +125,7 @@ def test_worker_processes_on_dask_give_the_same_sweep(given, pruned, alone, tmp_
     total = len(alone)
     assert sum("attempt 1 started" in line for line in lines) == total, "the driver tells of each"
     assert sum("attempt 1 complete" in line or "pruned value" in line for line in lines) == total
-    if given == "no file":
+    if source == "no file":
         states = [trial.state for trial in trials_in(runs, "pruned")]
         assert ended.out.strip().splitlines()[-1] == str(states)
         by_hand = here("worker", "pruned", "--runs-dir", runs, cwd=tmp_path)
@@ -148,15 +149,15 @@ def test_a_killed_driver_loses_nothing_and_another_run_follows_again(
         hosts = workers_of(server.url, "pruned")
         assert [(w.engine, w.live) for w in hosts] == [(engine, True)] * 2
         # Stopped for a moment, so that there is something left to follow.
-        held = [psutil.Process(host.pid) for host in hosts]
-        for process in held:
+        processes = [psutil.Process(host.pid) for host in hosts]
+        for process in processes:
             process.suspend()
-        with RunningCommand(*run, cwd=tmp_path) as again:
-            assert again.wait_for("2 of 2 workers are already running"), again.err
-            for process in held:
+        with RunningCommand(*run, cwd=tmp_path) as second:
+            assert second.wait_for("2 of 2 workers are already running"), second.err
+            for process in processes:
                 process.resume()
-            assert again.end() == 0, again.err
-            assert again.err.count("attempt 1 started") > 1, "it tells what happens again"
+            assert second.end() == 0, second.err
+            assert second.err.count("attempt 1 started") > 1, "it tells what happens again"
         with Database.open(server.url, create=False) as database:
             trials = Repository(database).trials("pruned")
         assert {len(t.attempts) for t in trials} == {1}, "no trial noticed anything"
@@ -190,7 +191,8 @@ HANGING = StudyText(
 
 
 def test_stop_drains_run_and_worker_from_another_process_and_a_resume_goes_on(tmp_path, here):
-    file, flags = LONG.write(tmp_path / "long.py"), ("--runs-dir", tmp_path / "runs")
+    file = LONG.write(tmp_path / "long.py")
+    flags = ("--runs-dir", tmp_path / "runs")
     with RunningCommand("run", file, "--workers", 1, *flags, cwd=tmp_path) as run:
         assert run.wait_for("trial 0 epoch"), run.err
         with RunningCommand("worker", "long", "--slots", 1, *flags, cwd=tmp_path) as worker:
@@ -209,12 +211,13 @@ def test_stop_drains_run_and_worker_from_another_process_and_a_resume_goes_on(tm
     assert heeds.code == 0
     assert "was asked to stop" in heeds.err
     assert [len(t.attempts) for t in trials_in(tmp_path / "runs", "long")] == [1, 1]
-    with RunningCommand("resume", "long", "--workers", 1, *flags, cwd=tmp_path) as again:
-        assert again.wait_for("trial 0 attempt 2 resumed"), again.err
+    with RunningCommand("resume", "long", "--workers", 1, *flags, cwd=tmp_path) as resumed:
+        assert resumed.wait_for("trial 0 attempt 2 resumed"), resumed.err
 
 
 def test_stop_now_kills_what_cannot_stop(tmp_path, here):
-    file, flags = HANGING.write(tmp_path / "hanging.py"), ("--runs-dir", tmp_path / "runs")
+    file = HANGING.write(tmp_path / "hanging.py")
+    flags = ("--runs-dir", tmp_path / "runs")
     with RunningCommand("run", file, "--workers", 1, *flags, cwd=tmp_path) as run:
         assert until((tmp_path / "runs/hanging/trial-00000/files/here").exists, LIMIT)
         drained = here("stop", "hanging", "--wait", 1, *flags, cwd=tmp_path)
@@ -236,7 +239,8 @@ def test_stop_now_kills_what_cannot_stop(tmp_path, here):
 def test_a_terminated_worker_kills_after_its_grace_and_refuses_a_file_that_is_another(
     tmp_path, here
 ):
-    file, flags = HANGING.write(tmp_path / "hanging.py"), ("--runs-dir", tmp_path / "runs")
+    file = HANGING.write(tmp_path / "hanging.py")
+    flags = ("--runs-dir", tmp_path / "runs")
     mark = tmp_path / "runs/hanging/trial-00000/files/here"
     with RunningCommand("run", file, *flags, cwd=tmp_path) as run:
         assert until(mark.exists, LIMIT)
@@ -299,11 +303,11 @@ def test_the_ready_examples_are_what_slurm_kubernetes_and_the_command_read(
     assert [130] in [rule.get("onExitCodes", {}).get("values") for rule in rules]
 
     monkeypatch.setenv("COLUMNS", "200")
-    known = here("worker", "--help", cwd=tmp_path).out
+    help_text = here("worker", "--help", cwd=tmp_path).out
     for file in (script, manifest):
         for option in ("--slots", "--grace", "--unless-stopped"):
             assert option in file.read_text()
-            assert option in known
+            assert option in help_text
 
 
 def _slurm_options(script):

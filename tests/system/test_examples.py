@@ -47,9 +47,9 @@ FORKED = ("compare_learning_rates.py",)
 )
 def test_an_example_runs(example, tmp_path):
     program = PROGRAM if example.name in FORKED else ()
-    done = python(*program, example, cwd=tmp_path)
-    assert done.code == 0, done.err
-    assert SAYS[example.name] in done.out
+    answer = python(*program, example, cwd=tmp_path)
+    assert answer.code == 0, answer.err
+    assert SAYS[example.name] in answer.out
 
 
 @pytest.mark.whole
@@ -58,12 +58,12 @@ def test_an_example_runs(example, tmp_path):
     [pytest.param(n, marks=[pytest.mark.whole] * (n != "rmsprop_two_rates.py")) for n in SHORTER],
 )
 def test_a_study_of_the_checkout_trains(name, tmp_path):
-    text, found = re.subn(*SHORTER[name], (STUDIES / name).read_text())
-    assert found == 1
+    text, count = re.subn(*SHORTER[name], (STUDIES / name).read_text())
+    assert count == 1
     (tmp_path / name).write_text(text)
-    done = command("run", name, "--trials", 2, "--workers", 2, cwd=tmp_path)
-    assert done.code == 0, done.err
-    assert "2/2 done" in done.out
+    answer = command("run", name, "--trials", 2, "--workers", 2, cwd=tmp_path)
+    assert answer.code == 0, answer.err
+    assert "2/2 done" in answer.out
 
 
 def test_every_study_of_the_checkout_is_run_by_a_test():

@@ -19,10 +19,10 @@ def runs(tmp_path_factory):
 
 
 def test_a_model_is_written_and_said(runs):
-    done = command("export", "small", "--format", "frozen", "--output", "m.pb", cwd=runs)
-    assert done.code == 0, done.err
+    answer = command("export", "small", "--format", "frozen", "--output", "m.pb", cwd=runs)
+    assert answer.code == 0, answer.err
     description = runs / "m.pb.json"
-    assert done.out.splitlines() == [
+    assert answer.out.splitlines() == [
         f"wrote {runs / 'm.pb'}",
         "  frozen of trial 0 of small, at end (step 40, 2 epochs)",
         "  input   input:0  float32[?, 16]",
@@ -33,14 +33,14 @@ def test_a_model_is_written_and_said(runs):
 
 
 def test_json_has_the_description(runs, here):
-    done = here(
+    answer = here(
         "export", "small", "--format", "tf-checkpoint", "--output", "tfc", "--trial", 0,
         "--max-to-keep", 2, "--name", "model", "--json", cwd=runs,
     )  # fmt: skip
-    assert done.code == 0, done.err
-    said = json.loads(done.out)
-    assert said["path"] == str(runs / "tfc")
-    assert said["details"]["checkpoints"] == ["model-20", "model-40"]
+    assert answer.code == 0, answer.err
+    description = json.loads(answer.out)
+    assert description["path"] == str(runs / "tfc")
+    assert description["details"]["checkpoints"] == ["model-20", "model-40"]
     assert (runs / "tfc" / "model-40.index").is_file()
 
 
@@ -48,11 +48,11 @@ def test_code_that_changed_is_refused(runs, here):
     """The trial's factory, edited: the file is no longer the one that the study was run from."""
     changed = runs / "changed.py"
     changed.write_text(str(TEXT).replace("Dropout(0.3)", "Dropout(0.4)"))
-    done = here(
+    answer = here(
         "export", "small", "--format", "keras", "--output", "c.keras", "--source", changed, cwd=runs
     )
-    assert done.code == 1
-    assert done.err.splitlines()[-1].startswith(
+    assert answer.code == 1
+    assert answer.err.splitlines()[-1].startswith(
         "error: the model of trial 0 of study 'small' cannot be built as it was: build_model has "
         "changed (changed.py)"
     )

@@ -37,7 +37,8 @@ def steps_kept(runs):
     """How many steps of a study are in checkpoints, over all trials."""
     furthest = {}
     for path in runs.glob("*/trial-*/attempt-*/checkpoints/step-*"):
-        trial, step = path.parts[-4], int(path.name.removeprefix("step-"))
+        trial = path.parts[-4]
+        step = int(path.name.removeprefix("step-"))
         furthest[trial] = max(step, furthest.get(trial, 0))
     return sum(furthest.values())
 
@@ -54,7 +55,7 @@ def killed_sweep(whole, study, runs, *, kills, seed):
         inside = killed.kills % 3 == 2
         if inside:
             env["SWEEPER_TEST_KILL_INSIDE"] = f"{chance.choice(INSIDE)}:{chance.randint(1, 12)}"
-        before = unfinished(runs)
+        leftovers = unfinished(runs)
         killed.runs += 1
         with RunningCommand(*words, cwd=whole.file.parent, env=env) as run:
             if inside:
@@ -71,7 +72,7 @@ def killed_sweep(whole, study, runs, *, kills, seed):
             break
         assert code == -9, f"{env}: {run.err}"
         killed.kills += 1
-        killed.commits += bool(unfinished(runs) - before)
+        killed.commits += bool(unfinished(runs) - leftovers)
         words = ["resume", study, *flags]
     last = command(*words, cwd=whole.file.parent)
     assert last.code == 0, last.err
@@ -127,7 +128,10 @@ def repeated_and_confirmed(cwd, storage, workers, *, kills):
         return {
             study: (
                 [(t.number, t.seed, t.params, t.value, t.digest) for t in repository.trials(study)],
-                [each.to_json() for each in repository.status(study).configurations],
+                [
+                    configuration.to_json()
+                    for configuration in repository.status(study).configurations
+                ],
             )
             for study in ("small", "small~confirm")
         }

@@ -24,7 +24,8 @@ STUDY = StudyText(
 )
 """Too long to end before it is interrupted; lines tell each tenth epoch."""
 
-COLUMNS, LINES = 80, 24
+COLUMNS = 80
+LINES = 24
 
 _PROGRAM = """
 import fcntl, sys, termios
@@ -45,10 +46,10 @@ class TerminalCommand:
         self.written = ""
         self._terminal = terminal
 
-    def until(self, shown):
+    def until(self, condition):
         """The screen, once it is as ``shown`` says."""
         deadline = time.monotonic() + LIMIT
-        while not shown(self.screen.lines):
+        while not condition(self.screen.lines):
             assert time.monotonic() < deadline, "\n".join(self.screen.lines)
             if not self._read():
                 pytest.fail("the command ended before:\n" + self.written)
@@ -79,8 +80,8 @@ class TerminalCommand:
 
 @contextmanager
 def in_terminal(*words, cwd):
-    ours, theirs = pty.openpty()
-    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", LINES, COLUMNS, 0, 0))
+    controller, terminal = pty.openpty()
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", LINES, COLUMNS, 0, 0))
     environment = {**_environment({"TERM": "xterm", "CI": ""}), "NO_COLOR": ""}
     for name in ("COLUMNS", "LINES"):
         environment.pop(name, None)
@@ -88,19 +89,19 @@ def in_terminal(*words, cwd):
         [sys.executable, "-c", _PROGRAM.format(server=server_process._SERVER), *words],
         cwd=cwd,
         env=environment,
-        stdin=theirs,
-        stdout=theirs,
-        stderr=theirs,
+        stdin=terminal,
+        stdout=terminal,
+        stderr=terminal,
         start_new_session=True,
     )
-    os.close(theirs)
+    os.close(terminal)
     try:
-        yield TerminalCommand(process, ours)
+        yield TerminalCommand(process, controller)
     finally:
         if process.poll() is None:
             process.kill()
             process.wait(LIMIT)
-        os.close(ours)
+        os.close(controller)
 
 
 def heading(lines):
@@ -136,9 +137,9 @@ def test_a_run_in_a_terminal_is_drawn_and_ctrl_c_says_what_it_waits_for_and_how_
     assert logs == ["", ""], "a log begins with what the trial itself says"
 
     words = ("resume", "small", "--workers", "2")
-    with RunningCommand(*words, cwd=tmp_path) as again:
-        resumed = again.wait_for("attempt 2 resumed at step") or ""
+    with RunningCommand(*words, cwd=tmp_path) as second:
+        resumed = second.wait_for("attempt 2 resumed at step") or ""
         assert resumed.rstrip().endswith("[0/3 done, no best yet]")
-        assert again.wait_for("epoch", "/100", "[0/3 done, no best yet]")
-        again.kill_group()
-    assert "\x1b" not in again.err, "nothing is redrawn in a pipe"
+        assert second.wait_for("epoch", "/100", "[0/3 done, no best yet]")
+        second.kill_group()
+    assert "\x1b" not in second.err, "nothing is redrawn in a pipe"

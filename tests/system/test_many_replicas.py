@@ -64,16 +64,16 @@ def test_a_study_killed_in_the_middle_of_an_epoch_ends_replica_by_replica_as_one
     undisturbed = trials_in(whole / "runs", "two-replicas")
     assert differing(results_of(undisturbed), results_of(killed)) == []
     for one, other in zip(undisturbed, killed, strict=True):
-        ours, theirs = (last_checkpoint(trial) for trial in (one, other))
-        compared = [n for n in ours if n.startswith(("model/", "optimizer/", "metrics/"))]
+        tensors, other_tensors = (last_checkpoint(trial) for trial in (one, other))
+        compared = [n for n in tensors if n.startswith(("model/", "optimizer/", "metrics/"))]
         assert sum(name.endswith("/replica-1") for name in compared) >= 2
-        assert all(np.array_equal(ours[name], theirs[name]) for name in compared)
+        assert all(np.array_equal(tensors[name], other_tensors[name]) for name in compared)
 
 
 def test_a_study_on_two_replicas_verifies_also_interrupted(whole, here):
     words = ("verify", "two-replicas", "--runs-dir", "runs", "--trial", 0, "--interrupt")
-    done = here(*words, cwd=whole)
-    assert done.code == 0, done.out + done.err
+    answer = here(*words, cwd=whole)
+    assert answer.code == 0, answer.out + answer.err
 
 
 def test_checkpoints_of_two_replicas_are_measured_as_they_were_validated_and_leave(
@@ -90,15 +90,15 @@ def test_checkpoints_of_two_replicas_are_measured_as_they_were_validated_and_lea
     )
     assert measured.code == 0, measured.out + measured.err
     trials = {trial.number: trial for trial in trials_in(whole / "runs", "two-replicas")}
-    last = [each for each in json.loads(measured.out) if each["epoch"] == 2]
+    last = [row for row in json.loads(measured.out) if row["epoch"] == 2]
     assert len(last) == 1
-    for each in last:
-        validated = trials[each["trial"]].epochs[-1].metrics
-        wanted = {n.removeprefix("val_"): v for n, v in validated.items() if n.startswith("val_")}
-        assert each["metrics"] == wanted
+    for row in last:
+        validated = trials[row["trial"]].epochs[-1].metrics
+        expected = {n.removeprefix("val_"): v for n, v in validated.items() if n.startswith("val_")}
+        assert row["metrics"] == expected
     for form in ("weights", "savedmodel"):
         path = tmp_path / ("model.weights.h5" if form == "weights" else "model")
         words = ("export", "two-replicas", "--format", form, "--output", path)
-        left = here(*words, *runs, cwd=tmp_path)
-        assert left.code == 0, left.out + left.err
-        assert "description" in left.out
+        answer = here(*words, *runs, cwd=tmp_path)
+        assert answer.code == 0, answer.out + answer.err
+        assert "description" in answer.out

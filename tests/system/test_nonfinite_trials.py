@@ -25,8 +25,8 @@ def test_a_value_that_is_not_finite_fails_its_trial_with_the_reason(tmp_path):
     assert "NonFiniteError: the objective 'loss' is" in (failed.error or "")
     assert "at the end of the last epoch, 2" in (failed.error or "")
     assert [math.isfinite(epoch.metrics["loss"]) for epoch in failed.epochs] == [False, False]
-    said = [text for text in swept.notices if "training continues, as in model.fit" in text]
-    assert len(said) == 1
+    notices = [text for text in swept.notices if "training continues, as in model.fit" in text]
+    assert len(notices) == 1
 
 
 @pytest.mark.whole

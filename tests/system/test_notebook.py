@@ -61,22 +61,22 @@ def study(epochs):
 
 def kept(directory):
     """Whether the first trial has checkpoints to resume from."""
-    written = directory.glob(
+    manifests = directory.glob(
         "runs/notebook/trial-00000/attempt-01/checkpoints/step-*/manifest.json"
     )
-    return len(list(written)) > 1
+    return len(list(manifests)) > 1
 
 
 async def run_notebook(directory):
     """What its cells show, by name; the kernel is killed while the first run trains."""
-    shown = {}
+    outputs = {}
     async with kernel(directory) as first:
         for name, code in (
             ("define", DEFINITION),
             ("study", study(6)),
             ("check", "study.check()"),
         ):
-            shown[name] = await first.execute(code)
+            outputs[name] = await first.execute(code)
         await first.execute("results = study.run(workers=1)", until=lambda *_: kept(directory))
         await first.kill()
     async with kernel(directory) as second:
@@ -92,8 +92,8 @@ async def run_notebook(directory):
             ("extend", study(6) + "results = study.extend(8, workers=1); results"),
             ("by name", "sweeper.load_study('notebook').verify()"),
         ):
-            shown[name] = await second.execute(code)
-    return shown
+            outputs[name] = await second.execute(code)
+    return outputs
 
 
 @pytest.fixture(scope="module")

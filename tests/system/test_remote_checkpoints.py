@@ -51,9 +51,9 @@ def test_a_study_killed_between_upload_and_manifest_resumes_elsewhere_bit_for_bi
     )
     with killed:
         assert killed.end() < 0, "the command and its trial were killed"
-    kept = f"{BUCKET}/e2e/small/trial-00000/attempt-01/checkpoints"
+    directory = f"{BUCKET}/e2e/small/trial-00000/attempt-01/checkpoints"
     store = fsspec.filesystem("s3", skip_instance_cache=True)
-    assert unfinished(store, kept) == ["step-000000021"]
+    assert unfinished(store, directory) == ["step-000000021"]
     resumed = here(*words, "--runs-dir", other, cwd=tmp_path)
     assert resumed.code == 0, resumed.err
     assert results_of(trials_in(tmp_path)) == results_of(trials_in(undisturbed))
@@ -61,7 +61,7 @@ def test_a_study_killed_between_upload_and_manifest_resumes_elsewhere_bit_for_bi
     assert [a.start_step for a in trial.attempts] == [0, 14]
     assert all(c.path.startswith(f"s3://{BUCKET}/e2e/") for c in trial.checkpoints)
     assert not list(other.rglob("*.safetensors")), "nothing but logs and files is kept here"
-    assert unfinished(store, kept) == [], "swept"
+    assert unfinished(store, directory) == [], "swept"
     logs = [log.read_text().lower() for log in tmp_path.rglob("log.txt")]
     assert len(logs) >= 2, "of both attempts"
     assert not any("unclosed" in log for log in logs), "no connection is left open"
@@ -101,8 +101,8 @@ def check_gc(database, store, flags, here):
     assert here("gc", "small", *flags, cwd=database).code == 0
     assert trials_in(database) == (trial,)
     assert here("gc", "small", "--keep-last", 1, *flags, cwd=database).code == 0
-    [left] = trials_in(database)[0].checkpoints
-    assert left == trial.checkpoints[1]
+    [checkpoint] = trials_in(database)[0].checkpoints
+    assert checkpoint == trial.checkpoints[1]
     store.invalidate_cache()
     assert not store.exists(f"{trial.checkpoints[0].path}/manifest.json")
-    assert store.exists(f"{left.path}/manifest.json")
+    assert store.exists(f"{checkpoint.path}/manifest.json")

@@ -125,9 +125,9 @@ def test_a_stop_and_a_termination_cost_nothing_and_say_how_to_go_on(whole, tmp_p
         assert run.end() == 0, run.err
     trials = trials_in(runs)
     stopped = next(a for a in trials[last].attempts if a.pid == attempt.pid)
-    again = trials[last].attempts[stopped.number]
+    next_attempt = trials[last].attempts[stopped.number]
     assert stopped.outcome == "interrupted", "SIGTERM to one trial's process stops that one"
-    assert again.start_step == stopped.end_step
+    assert next_attempt.start_step == stopped.end_step
     assert differing(whole.results, results_of(trials)) == []
 
 

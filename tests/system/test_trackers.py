@@ -160,7 +160,7 @@ def ran(directory, env=None):
     verified = command("verify", "tracked", "--interrupt", cwd=directory, env=env)
     assert verified.code == 0, verified.out + verified.err
     [trial] = trials_in(directory / "runs", "tracked")
-    assert [each.outcome for each in trial.attempts] == ["crashed"] * 3 + ["complete"]
+    assert [attempt.outcome for attempt in trial.attempts] == ["crashed"] * 3 + ["complete"]
     return trial
 
 
@@ -168,13 +168,13 @@ def test_a_trial_that_was_killed_three_times_is_one_run_with_each_epoch_once(tmp
     for module, text in (("wandb.py", WANDB), ("mlflow.py", MLFLOW)):
         (tmp_path / module).write_text(text)
     trial = ran(tmp_path)
-    losses = [(each.epoch, each.metrics["loss"]) for each in trial.epochs]
+    losses = [(epoch.epoch, epoch.metrics["loss"]) for epoch in trial.epochs]
 
     [file] = tmp_path.glob("wandb-*.jsonl")
     rows = [json.loads(line) for line in file.read_text().splitlines()]
-    begun = [row for row in rows if "begun" in row]
-    assert len(begun) == 4, "without the id there would be a run for each"
-    assert all(row["config"] == trial.params for row in begun)
+    starts = [row for row in rows if "begun" in row]
+    assert len(starts) == 4, "without the id there would be a run for each"
+    assert all(row["config"] == trial.params for row in starts)
     assert [(row["step"], row["loss"]) for row in rows if "step" in row] == losses
     assert rows[-1] == {"finished": True}
 
@@ -203,7 +203,7 @@ def test_the_real_trackers_have_one_run_for_a_trial_that_was_killed_three_times(
     [history] = (tmp_path / "mlruns").glob("*/*/metrics/loss")
     rows = [line.split() for line in history.read_text().splitlines()]
     assert [(int(step), float(loss)) for _, loss, step in rows] == [
-        (each.epoch, each.metrics["loss"]) for each in trial.epochs
+        (epoch.epoch, epoch.metrics["loss"]) for epoch in trial.epochs
     ]
     [rate] = (tmp_path / "mlruns").glob("*/*/params/learning_rate")
     assert float(rate.read_text()) == trial.params["learning_rate"]

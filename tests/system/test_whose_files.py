@@ -63,7 +63,8 @@ class Killed:
 @pytest.fixture(scope="module")
 def killed(tmp_path_factory):
     directory = tmp_path_factory.mktemp("study")
-    file, home = STUDY.write(directory / "study.py"), directory / "home"
+    file = STUDY.write(directory / "study.py")
+    home = directory / "home"
     home.mkdir()
     whole = sweep(file, directory / "whole", workers=1, isolation="inline")
     with RunningCommand("run", file, cwd=home, env={"SWEEPER_TEST_DIE_AT": "50"}) as run:
@@ -89,17 +90,17 @@ def check_went_on(ended, killed, runs):
 @pytest.mark.whole
 def test_a_study_moved_as_the_how_to_says_ends_as_if_it_had_stayed(killed, tmp_path, here):
     """``cp -r runs``, and resume with ``--runs-dir``: the old place is not written to."""
-    before = contents(killed.home)
-    there = killed.copy(tmp_path / "there") / "runs"
-    ended = here("resume", "small", "--runs-dir", there, cwd=tmp_path)
-    check_went_on(ended, killed, there)
-    assert contents(killed.home) == before
-    files = there / "small" / "trial-00000" / "files"
+    original = contents(killed.home)
+    runs = killed.copy(tmp_path / "there") / "runs"
+    ended = here("resume", "small", "--runs-dir", runs, cwd=tmp_path)
+    check_went_on(ended, killed, runs)
+    assert contents(killed.home) == original
+    files = runs / "small" / "trial-00000" / "files"
     assert len((files / "log.csv").read_text().splitlines()) == 5
     assert {f"epoch-{n}.txt" for n in range(4)} <= {path.name for path in files.iterdir()}
-    (trial,) = trials_in(there)
-    assert all(Path(kept.path).is_relative_to(there) for kept in trial.checkpoints)
-    assert all(Path(kept.path).is_dir() for kept in trial.checkpoints)
+    (trial,) = trials_in(runs)
+    assert all(Path(checkpoint.path).is_relative_to(runs) for checkpoint in trial.checkpoints)
+    assert all(Path(checkpoint.path).is_dir() for checkpoint in trial.checkpoints)
 
 
 @pytest.mark.whole
@@ -110,10 +111,10 @@ def test_a_trial_that_goes_on_under_other_settings_says_which(killed, tmp_path, 
     runs = killed.copy(tmp_path / "there") / "runs"
     resumed = here("run", file, "--runs-dir", runs, cwd=tmp_path)
     assert resumed.code == 0, resumed.err
-    [said] = [line for line in resumed.err.splitlines() if "a different environment" in line]
-    assert "trial 0 resumes" in said
-    assert "onednn was default and is 0" in said
-    assert "study.py" not in said, "a remark is no change of the code"
+    [notice] = [line for line in resumed.err.splitlines() if "a different environment" in line]
+    assert "trial 0 resumes" in notice
+    assert "onednn was default and is 0" in notice
+    assert "study.py" not in notice, "a remark is no change of the code"
 
 
 @pytest.mark.parametrize("form", ["database removed", "another database"])
@@ -128,7 +129,7 @@ def test_what_another_study_left_is_refused_by_name_and_nothing_is_touched(
             path.unlink()
     else:
         storage = f"sqlite:///{tmp_path / 'other.db'}"
-    before = contents(runs)
+    original = contents(runs)
     other = replace(
         STUDY,
         data="x, y = x[::-1], y[::-1]",
@@ -139,7 +140,7 @@ def test_what_another_study_left_is_refused_by_name_and_nothing_is_touched(
     assert ended.code == 1
     assert f"{runs / 'small'} belongs to study 'small' (identity " in ended.err
     assert "trial 0" not in ended.err
-    assert contents(runs) == before
+    assert contents(runs) == original
 
 
 def test_a_study_whose_first_file_is_a_temporary_one_runs(tmp_path):

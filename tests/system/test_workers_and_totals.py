@@ -53,11 +53,11 @@ def test_the_total_is_exact_over_all_runs_and_can_be_raised(runs, tmp_path):
     file = runs(2).parent / "random.py"
     here = {"workers": 1, "isolation": "inline"}
     totals = [len(sweep(file, tmp_path, trials=1, **here).trials)]
-    again = sweep(None, tmp_path, study="small", **here)
-    totals.append(len(again.trials))
+    resumed = sweep(None, tmp_path, study="small", **here)
+    totals.append(len(resumed.trials))
     totals.append(len(sweep(file, tmp_path, trials=3, **here).trials))
     assert totals == [1, 1, 3], "a resume goes on to the total that was asked for"
-    assert any("--trials 3 raises it" in text for text in again.notices)
+    assert any("--trials 3 raises it" in text for text in resumed.notices)
     assert differing(results_of(whole), results_of(trials_in(tmp_path))) == []
     assert [len(t.attempts) for t in trials_in(tmp_path)] == [1] * 3
     with pytest.raises(DefinitionError, match="3"):
@@ -68,5 +68,5 @@ def test_more_workers_than_the_search_can_use_is_said(tmp_path):
     arguments = 'objective="loss", epochs=1, audit="off", trials=1, concurrency=2, sampler="tpe"'
     file = replace(SHORT, arguments=arguments).write(tmp_path / "tpe.py")
     swept = sweep(file, tmp_path, workers=5)
-    said = "concurrency is 2, so 2 of 5 workers are used"
-    assert any(said in text for text in swept.notices), swept.notices
+    expected = "concurrency is 2, so 2 of 5 workers are used"
+    assert any(expected in text for text in swept.notices), swept.notices

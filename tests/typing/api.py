@@ -47,7 +47,8 @@ def build_model(trial: Trial) -> keras.Model:
 
 
 def load_data(trial: Trial) -> Data:
-    x, y = np.zeros((100, 64)), np.zeros(100)
+    x = np.zeros((100, 64))
+    y = np.zeros(100)
     return Data(train=(x, y), validation=(x, y), test=(x, y), batch_size=128)
 
 
@@ -102,12 +103,12 @@ assert_type(study.evaluate(data=load_data), tuple[EvaluationRecord, ...])
 assert_type(study.results().evaluations, tuple[EvaluationRecord, ...])
 assert_type(study.status().best, BestTrial | None)
 assert_type(load_study(Path("studies/digits_learning_rate.py")), Study)
-stored = load_study("digits-learning-rate")
-assert_type(stored, Study | StoredStudy)
-assert_type(stored.run(workers=2), StudyResults)
-if isinstance(stored, StoredStudy):
-    assert_type(stored.trials[3], TrialRecord)
-    assert_type(stored.best.load_model(at="best"), keras.Model)
+loaded = load_study("digits-learning-rate")
+assert_type(loaded, Study | StoredStudy)
+assert_type(loaded.run(workers=2), StudyResults)
+if isinstance(loaded, StoredStudy):
+    assert_type(loaded.trials[3], TrialRecord)
+    assert_type(loaded.best.load_model(at="best"), keras.Model)
 
 model = keras.Sequential([keras.layers.Dense(1)])
 arrays = (np.zeros((8, 4)), np.zeros(8))

@@ -17,21 +17,21 @@ _counts = {"sweeper": 0, "own": 0}
 
 
 def _fit(model: keras.Model, *arguments: Any, **named: Any) -> Any:
-    given = inspect.signature(_OWN).bind(model, *arguments, **named).arguments
-    del given["self"]
+    bound = inspect.signature(_OWN).bind(model, *arguments, **named).arguments
+    del bound["self"]
     if id(model) in _training:
         return _OWN(model, *arguments, **named)
-    if given.get("x") is None:
+    if bound.get("x") is None:
         _counts["own"] += 1
         return _OWN(model, *arguments, **named)
     _counts["sweeper"] += 1
-    if inspect.isgenerator(given["x"]):
-        batches = list(given["x"])
-        given["x"] = lambda epoch: iter(batches)
+    if inspect.isgenerator(bound["x"]):
+        batches = list(bound["x"])
+        bound["x"] = lambda epoch: iter(batches)
     _training.add(id(model))
     try:
         with tempfile.TemporaryDirectory() as directory:
-            return sweeper.fit(model, **given, checkpoints=directory, notice=lambda _: None)
+            return sweeper.fit(model, **bound, checkpoints=directory, notice=lambda _: None)
     finally:
         _training.discard(id(model))
 

@@ -117,9 +117,9 @@ def skip_if_backend(backend, reason):
 def keras_tests(python: Path, directory: Path) -> list[str]:
     """Run Keras's tests of its callbacks; return those that pass with ``fit`` and not with `sweeper.fit`."""
     where = "import keras.src.callbacks as c; print(c.__path__[0])"
-    found = subprocess.run([python, "-c", where], capture_output=True, text=True, check=True)
+    process = subprocess.run([python, "-c", where], capture_output=True, text=True, check=True)
     directory.mkdir()
-    for file in Path(found.stdout.split()[-1]).glob("*_test.py"):
+    for file in Path(process.stdout.split()[-1]).glob("*_test.py"):
         if not file.name.startswith("orbax"):
             shutil.copy(file, directory)
     if not any(directory.iterdir()):
@@ -135,12 +135,13 @@ def keras_tests(python: Path, directory: Path) -> list[str]:
         ran = run_tests(python, directory, "-rA", *plugin, ".")
         return set(re.findall(r"^PASSED (\S+)", ran.stdout, re.MULTILINE))
 
-    own, through = passed(), passed("-p", "keras_through_sweeper")
-    if not own:
+    plain = passed()
+    through = passed("-p", "keras_through_sweeper")
+    if not plain:
         return ["Keras's own tests of its callbacks could not be run"]
-    lost = sorted(name for name in own - through if _OF_BACKUP not in name)
+    lost = sorted(name for name in plain - through if _OF_BACKUP not in name)
     print(
-        f"  Keras's callbacks: {len(own)} pass with fit, {len(through)} with sweeper.fit",
+        f"  Keras's callbacks: {len(plain)} pass with fit, {len(through)} with sweeper.fit",
         flush=True,
     )
     return [f"only with fit pass {', '.join(lost)}"] if lost else []
@@ -177,13 +178,14 @@ class Tried:
             check=False,
         )
         if ended.returncode:
-            said = (ended.stdout + ended.stderr)[-600:]
-            self.wrong.append(f"{' '.join(words)} ended with {ended.returncode}: {said}")
+            output = (ended.stdout + ended.stderr)[-600:]
+            self.wrong.append(f"{' '.join(words)} ended with {ended.returncode}: {output}")
         return ended.stdout
 
     def kill_and_resume(self) -> None:
         """Run the study whole, and killed and resumed; compare its first two trials."""
-        file, runs_of_killed = f"{self.study}_study.py", f"{self.study}-killed"
+        file = f"{self.study}_study.py"
+        runs_of_killed = f"{self.study}-killed"
         self.run("run", file, runs=f"{self.study}-whole")
         killed = subprocess.Popen(
             self.command("run", file, runs=runs_of_killed),
@@ -229,8 +231,12 @@ def main(names: list[str]) -> int:
     for name in names or list(CELLS):
         with tempfile.TemporaryDirectory(prefix=f"sweeper-versions-{name}-") as scratch:
             directory = Path(scratch)
-            given = os.environ.get("SWEEPER_TEST_PYTHON")
-            python = Path(given) if given else environment(CELLS[name], directory / "environment")
+            interpreter = os.environ.get("SWEEPER_TEST_PYTHON")
+            python = (
+                Path(interpreter)
+                if interpreter
+                else environment(CELLS[name], directory / "environment")
+            )
             wrong = tried(python, directory)
             wrong += replacements(python)
             wrong += keras_tests(python, directory / "keras_tests")

@@ -28,11 +28,11 @@ pytestmark = [pytest.mark.whole, pytest.mark.timeout(1800)]
 
 def command(*words, cwd, **variables):
     """Run a command to its end; return what it printed."""
-    own = {n: v for n, v in os.environ.items() if n not in ("PYTHONPATH", "VIRTUAL_ENV")}
+    inherited = {n: v for n, v in os.environ.items() if n not in ("PYTHONPATH", "VIRTUAL_ENV")}
     ran = subprocess.run(
         [str(word) for word in words],
         cwd=cwd,
-        env=own | variables,
+        env=inherited | variables,
         text=True,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -45,14 +45,15 @@ def command(*words, cwd, **variables):
 @pytest.fixture(scope="module")
 def built(tmp_path_factory):
     """Directory of the wheel and the sdist, built from a clean copy of what git has."""
-    clone, made = tmp_path_factory.mktemp("clone"), tmp_path_factory.mktemp("dist")
+    clone = tmp_path_factory.mktemp("clone")
+    dist = tmp_path_factory.mktemp("dist")
     command("git", "clone", "--quiet", ROOT, clone / "it", cwd=ROOT)
-    build(clone / "it", made, SWEEPER_REPOSITORY=REPOSITORY)
-    return made
+    build(clone / "it", dist, SWEEPER_REPOSITORY=REPOSITORY)
+    return dist
 
 
-def build(tree, made, **variables):
-    command(*UV, "build", "--quiet", "--out-dir", made, cwd=tree, **variables)
+def build(tree, directory, **variables):
+    command(*UV, "build", "--quiet", "--out-dir", directory, cwd=tree, **variables)
 
 
 def metadata_of(built):
@@ -64,7 +65,7 @@ def metadata_of(built):
 
 def test_the_index_is_given_addresses_where_the_repository_is_known(built, tmp_path):
     metadata = metadata_of(built)
-    urls = dict(each.split(", ") for each in metadata.get_all("Project-URL", []))
+    urls = dict(entry.split(", ") for entry in metadata.get_all("Project-URL", []))
     assert urls["Repository"] == REPOSITORY
     assert urls["Issues"] == f"{REPOSITORY}/issues"
     readme = str(metadata.get_payload())
@@ -91,16 +92,16 @@ def environment(requirement, directory):
     """Make an environment with the requirement and its ``test`` extra; return its interpreter."""
     command(*UV, "venv", "--quiet", directory, cwd=ROOT)
     python = directory / "bin" / "python"
-    wanted = f"{requirement}[test]"
-    command(*UV, "pip", "install", "--quiet", "--python", python, wanted, cwd=ROOT)
+    package = f"{requirement}[test]"
+    command(*UV, "pip", "install", "--quiet", "--python", python, package, cwd=ROOT)
     return python
 
 
 def pass_the_fast_tests(python, tree):
     tests = [f"tests/{directory}" for directory in FAST]
-    said = command(python, "-m", "pytest", "-q", *tests, "--deselect", SOURCES, cwd=tree)
-    assert " passed" in said
-    assert " failed" not in said
+    output = command(python, "-m", "pytest", "-q", *tests, "--deselect", SOURCES, cwd=tree)
+    assert " passed" in output
+    assert " failed" not in output
 
 
 def test_the_wheel_passes_the_fast_tests(built, tmp_path):
@@ -109,11 +110,11 @@ def test_the_wheel_passes_the_fast_tests(built, tmp_path):
     (wheel,) = built.glob("*.whl")
     python = environment(wheel, tmp_path / "environment")
 
-    said = command(python, "-c", "import sweeper; print(sweeper.__file__)", cwd=tree)
-    assert "site-packages" in said
+    output = command(python, "-c", "import sweeper; print(sweeper.__file__)", cwd=tree)
+    assert "site-packages" in output
     pass_the_fast_tests(python, tree)
-    said = command(python.parent / "sweeper", "init", "first.py", cwd=tmp_path)
-    assert "first.py" in said
+    output = command(python.parent / "sweeper", "init", "first.py", cwd=tmp_path)
+    assert "first.py" in output
 
 
 def test_the_sdist_is_complete_and_passes_the_fast_tests(built, tmp_path):

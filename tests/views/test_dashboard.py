@@ -47,8 +47,8 @@ def asking(url):
             named = {name.replace("_", "-"): value for name, value in headers.items()}
             connection.request(method, path, headers=named)
             answer = connection.getresponse()
-            found = {name.lower(): value for name, value in answer.getheaders()}
-            return Answered(answer.status, found, answer.read())
+            fields = {name.lower(): value for name, value in answer.getheaders()}
+            return Answered(answer.status, fields, answer.read())
 
     return ask
 
@@ -80,23 +80,23 @@ def ask(directory):
 
 @pytest.mark.parametrize("page", ["", f"/studies/{STUDY}"])
 def test_every_page_allows_a_browser_this_servers_own_files_alone(ask, page):
-    found = ask(f"/sweeper{page}")
-    assert found.status == 200
-    policy = found.headers["content-security-policy"]
+    answer = ask(f"/sweeper{page}")
+    assert answer.status == 200
+    policy = answer.headers["content-security-policy"]
     assert "default-src 'none'" in policy
     assert "unsafe" not in policy
     assert "http" not in policy
     for text in (b"<script>", b"<img", b" style="):
-        assert text not in found.body
+        assert text not in answer.body
 
 
 def test_a_trial_is_the_object_of_show_with_what_the_page_adds(ask, directory):
     with Database.open(f"sqlite:///{directory}/runs/sweeper.db", create=False) as opened:
         repository = Repository(opened)
-        shown = [trial.to_json() for trial in repository.trials(STUDY)]
+        trials = [trial.to_json() for trial in repository.trials(STUDY)]
         status = repository.status(STUDY).to_json()
     data = ask(DATA).data
-    for trial, record in zip(data["trials"], shown, strict=True):
+    for trial, record in zip(data["trials"], trials, strict=True):
         for name, value in record.items():
             assert trial[name] == (str(value) if name == "seed" else value), name
         assert set(trial) - set(record) == {"target", "anew_after", "error", "commands"}
@@ -162,22 +162,23 @@ def test_a_log_is_read_from_its_end(ask, directory):
     log = directory / "runs" / STUDY / "trial-00001" / "attempt-02" / "log.txt"
     log.parent.mkdir(parents=True)
     log.write_text("first line\n" + "x" * 9000 + "\nlast line\n")
-    found = ask(f"/sweeper/studies/{STUDY}/trials/1/log.json").data["log"]
-    assert found.endswith("last line\n")
-    assert "first line" not in found
+    text = ask(f"/sweeper/studies/{STUDY}/trials/1/log.json").data["log"]
+    assert text.endswith("last line\n")
+    assert "first line" not in text
     assert ask(f"/sweeper/studies/{STUDY}/trials/0/log.json").data == {"log": ""}
 
 
 def test_all_studies_are_listed_the_newest_first(ask):
-    found = ask("/sweeper/").body.decode()
-    second, first = found.index("/sweeper/studies/second"), found.index(f"/sweeper/studies/{STUDY}")
+    page = ask("/sweeper/").body.decode()
+    second = page.index("/sweeper/studies/second")
+    first = page.index(f"/sweeper/studies/{STUDY}")
     assert second < first
-    assert "trials finished" in found[first:]
-    assert "best: trial 1 with" in found[first:]
+    assert "trials finished" in page[first:]
+    assert "best: trial 1 with" in page[first:]
 
 
 @pytest.mark.parametrize(
-    ("path", "said"),
+    ("path", "message"),
     [
         ("studies/none", "no study"),
         ("studies/none/data.json", "no study"),
@@ -187,35 +188,35 @@ def test_all_studies_are_listed_the_newest_first(ask):
         ("studies/%3Cb%3Ex", "no study"),
     ],
 )
-def test_what_is_not_there_says_what_to_do(ask, path, said):
-    found = ask(f"/sweeper/{path}")
-    assert found.status == 404
-    assert said in found.body.decode()
-    assert "<b>" not in found.body.decode()
-    assert "sweeper ls" in found.body.decode()
+def test_what_is_not_there_says_what_to_do(ask, path, message):
+    answer = ask(f"/sweeper/{path}")
+    assert answer.status == 404
+    assert message in answer.body.decode()
+    assert "<b>" not in answer.body.decode()
+    assert "sweeper ls" in answer.body.decode()
 
 
 def test_a_head_has_the_headers_alone_and_what_a_browser_has_is_not_sent_again(ask):
-    found = ask(DATA, "HEAD")
-    assert found.body == b""
-    assert int(found.headers["content-length"]) > 1000
+    answer = ask(DATA, "HEAD")
+    assert answer.body == b""
+    assert int(answer.headers["content-length"]) > 1000
     for path in ("/sweeper/", "/sweeper/static/page.js"):
         tag = ask(path).headers["etag"]
         assert ask(path, If_None_Match=tag).status == 304
 
 
 def test_importances_come_with_the_study(ask):
-    found = ask("/sweeper/studies/recorded/data.json").data
-    assert found["importance"]["objective"] == "score"
-    assert abs(sum(share for _, share in found["importance"]["shares"]) - 1) < 1e-9
+    data = ask("/sweeper/studies/recorded/data.json").data
+    assert data["importance"]["objective"] == "score"
+    assert abs(sum(share for _, share in data["importance"]["shares"]) - 1) < 1e-9
 
 
 @pytest.mark.parametrize("path", ["/dashboard", "/api/studies/1", "/sweeper", "/sweeper/"])
 def test_reads_pass_and_all_that_is_not_ours_is_the_dashboards(ask, path):
-    found = ask(path)
-    assert found.status == 200
-    ours = "default-src 'none'" in found.headers.get("content-security-policy", "")
-    assert ours is path.startswith("/sweeper")
+    answer = ask(path)
+    assert answer.status == 200
+    is_own = "default-src 'none'" in answer.headers.get("content-security-policy", "")
+    assert is_own is path.startswith("/sweeper")
 
 
 @pytest.mark.parametrize(
@@ -253,16 +254,17 @@ def test_no_other_page_may_read_what_is_answered():
     def inner(environ, start_response):
         start_response("200 OK", [("Access-Control-Allow-Origin", "*"), ("X-Other", "kept")])
 
-    environ, given = {}, []
+    environ = {}
+    response = []
     setup_testing_defaults(environ)
-    site(inner, inner, local_only=True)(environ, lambda *words: given.extend(words))
-    names = {name.lower() for name, _ in given[1]}
+    site(inner, inner, local_only=True)(environ, lambda *words: response.extend(words))
+    names = {name.lower() for name, _ in response[1]}
     assert "access-control-allow-origin" not in names
     assert {"x-other", "x-content-type-options"} <= names
 
 
 @pytest.mark.parametrize(
-    ("file", "said"),
+    ("file", "message"),
     [
         ("notes", "cannot be opened"),
         ("other", "holds no studies of sweeper's"),
@@ -270,27 +272,27 @@ def test_no_other_page_may_read_what_is_answered():
         ("runs/sweeper", "[dashboard]'"),
     ],
 )
-def test_what_keeps_it_from_starting_is_said(file, said, directory, monkeypatch, capsys):
+def test_what_keeps_it_from_starting_is_said(file, message, directory, monkeypatch, capsys):
     (directory / "notes.db").write_text("hello " * 100)
     with closing(sqlite3.connect(directory / "other.db")) as other:
         other.execute("CREATE TABLE IF NOT EXISTS t (x)")
-    if "[dashboard]" in said:
+    if "[dashboard]" in message:
         monkeypatch.setitem(sys.modules, "optuna_dashboard", None)
     with closing(socket.create_server(("127.0.0.1", 0))) as taken:
         words = ("--storage", f"sqlite:///{directory}/{file}.db")
         assert main(["dashboard", *words, "--port", str(taken.getsockname()[1])]) in (1, 2)
-    assert said in capsys.readouterr().err
+    assert message in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
-    "how", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.whole)]
+    "signum", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.whole)]
 )
-def test_the_url_is_all_of_stdout_and_a_signal_ends_it_with_0(directory, how):
+def test_the_url_is_all_of_stdout_and_a_signal_ends_it_with_0(directory, signum):
     with running_dashboard(cwd=directory) as (running, url):
         assert url.startswith("http://127.0.0.1:")
         names = [s["study_name"] for s in asking(url)("/api/studies").data["study_summaries"]]
         assert "recorded" in names
-        running.signal(how)
+        running.signal(signum)
         assert (running.end(), running.process.stdout.read()) == (0, "")
         assert running.err.endswith(f"{url}sweeper/\nCtrl-C stops it.\n")
 

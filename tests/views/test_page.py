@@ -170,18 +170,19 @@ def test_a_brush_filters_the_table_and_a_click_ends_it(opened):
     axis.scroll_into_view_if_needed()
     box = axis.bounding_box()
     assert box is not None
-    x, y = box["x"] + box["width"] / 2, box["y"]
+    x = box["x"] + box["width"] / 2
+    y = box["y"]
     page.mouse.move(x, y + box["height"] - 5)
     page.mouse.down()
     page.mouse.move(x, y + box["height"] * 0.93, steps=4)
     page.mouse.up()
-    shown = trial_numbers(page)
-    assert 0 in shown
-    assert 11 not in shown
+    numbers = trial_numbers(page)
+    assert 0 in numbers
+    assert 11 not in numbers
     page.get_by_text("Ranges of parameters and objectives").click()
     field = page.get_by_role("group", name="units").get_by_label("greatest")
     most = float(field.input_value())
-    assert set(shown) == {n for n in range(12) if 8 + n <= most}
+    assert set(numbers) == {n for n in range(12) if 8 + n <= most}
     assert page.locator(".brush").nth(2).evaluate("one => one.height.baseVal.value") > 0
     axis.click()
     assert len(trial_numbers(page)) == 12
@@ -219,7 +220,7 @@ def test_chosen_trials_are_overlaid_by_any_metric_axis_and_smoothing(opened):
 
 @pytest.mark.whole
 def test_smoothing_is_a_debiased_average_and_times_are_within_attempts(opened):
-    found = opened.page.evaluate(
+    values = opened.page.evaluate(
         """() => {
           const trial = store.trials.get(1);
           const line = curve({ ...trial, epochs: [{ epoch: 0, m: 1 }, { epoch: 1, m: 3 }, { epoch: 2, m: null }] }, "m", "epoch", 0.5);
@@ -229,9 +230,9 @@ def test_smoothing_is_a_debiased_average_and_times_are_within_attempts(opened):
           return [line.y, line.broken, at(20), at(40), at(60), at(30, true)];
         }"""
     )
-    assert found[0] == [1, pytest.approx(7 / 3), None]
-    assert found[1] == [3]
-    assert found[2:] == [50, 120, 160, 100], "the second attempt ran the fourth epoch again"
+    assert values[0] == [1, pytest.approx(7 / 3), None]
+    assert values[1] == [3]
+    assert values[2:] == [50, 120, 160, 100], "the second attempt ran the fourth epoch again"
 
 
 def test_a_trial_has_all_that_is_known_of_it_and_the_way_back(opened):
@@ -298,25 +299,25 @@ def test_every_number_is_that_of_status(url, study, page_of, capsys):
     page = page_of(study)
     capsys.readouterr()
     assert main(["status", study, "--json", "--storage", url]) == 0
-    said = json.loads(capsys.readouterr().out)
+    status = json.loads(capsys.readouterr().out)
     for state in STATES:
-        expect(page.locator(f"#count-{state}")).to_have_count(1 if said[state] else 0)
-        if said[state]:
-            expect(page.locator(f"#count-{state}")).to_have_text(str(said[state]))
-    shown = {}
+        expect(page.locator(f"#count-{state}")).to_have_count(1 if status[state] else 0)
+        if status[state]:
+            expect(page.locator(f"#count-{state}")).to_have_text(str(status[state]))
+    rows = {}
     for row in page.locator("#trials-table tbody tr").all():
         cells = row.locator("th, td").all_inner_texts()
-        shown[int(cells[0])] = (cells[1].split()[0], cells[2], cells[3])
-    assert shown == {
+        rows[int(cells[0])] = (cells[1].split()[0], cells[2], cells[3])
+    assert rows == {
         t["number"]: (
             t["state"],
             "-" if t["value"] is None else f"{t['value']:.6g}",
             f"{t['epoch']} of {t['epochs']}",
         )
-        for t in said["trials"]
+        for t in status["trials"]
     }
-    expect(page.locator("#configurations")).to_be_visible(visible=bool(said["configurations"]))
-    assert page.locator("#configurations-table tbody tr").count() == len(said["configurations"])
+    expect(page.locator("#configurations")).to_be_visible(visible=bool(status["configurations"]))
+    assert page.locator("#configurations-table tbody tr").count() == len(status["configurations"])
 
 
 def test_an_extended_trial_is_marked_and_compared_with_none_of_another_length(page_of):
@@ -375,9 +376,9 @@ def test_only_frames_scroll_sideways_and_the_trials_column_stays(show, written, 
     )
     assert wider == 0, "no picture lies over the one beside it"
     frame = page.locator("#trials-table .scrolling")
-    before = page.locator("#trials-table tbody th").first.bounding_box()
+    box = page.locator("#trials-table tbody th").first.bounding_box()
     frame.evaluate("one => { one.scrollLeft = 500; }")
-    assert page.locator("#trials-table tbody th").first.bounding_box() == before
+    assert page.locator("#trials-table tbody th").first.bounding_box() == box
     page.evaluate("location.hash = 'trial-1'")
     expect(page.locator("#trial-view")).to_be_visible()
     assert page.evaluate("document.documentElement.scrollWidth") <= width
@@ -414,7 +415,7 @@ def test_only_a_report_is_replaced_unless_it_is_forced(url, tmp_path, capsys):
     assert path.read_text() == "my only copy"
     assert main([*options, "--force"]) == 0
     assert main(options) == 0
-    assert [each.name for each in tmp_path.iterdir()] == ["thesis.html"]
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.html"]
 
 
 def test_the_default_name_is_the_studys(url, tmp_path, monkeypatch, capsys):
@@ -438,10 +439,10 @@ def test_a_missing_package_is_named_with_the_command_that_installs_it(url, tmp_p
     program = (
         "import sys; sys.modules['jinja2'] = None; import sweeper.cli.main as m; sys.exit(m.main())"
     )
-    done = python("-c", program, "report", "other", "--storage", url, cwd=tmp_path)
-    assert done.code == 2
-    assert "a report needs the package 'jinja2'" in done.err
-    assert "[plots]" in done.err
+    answer = python("-c", program, "report", "other", "--storage", url, cwd=tmp_path)
+    assert answer.code == 2
+    assert "a report needs the package 'jinja2'" in answer.err
+    assert "[plots]" in answer.err
 
 
 @pytest.fixture(scope="module")
@@ -455,8 +456,8 @@ def mixed(tmp_path_factory):
 
 
 def ticks(page, axis):
-    [found] = page.locator("#parallel-picture svg > g").all()[axis : axis + 1]
-    return found.locator(":scope > text").evaluate_all(
+    [group] = page.locator("#parallel-picture svg > g").all()[axis : axis + 1]
+    return group.locator(":scope > text").evaluate_all(
         "found => found.map(each => each.firstChild.textContent)"
     )
 

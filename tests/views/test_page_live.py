@@ -114,9 +114,9 @@ def test_optuna_dashboard_has_the_names_and_what_the_worker_wrote(watched):
     picture(page, "dashboard-study")
     page.goto(f"{watched.origin}api/studies/1", wait_until="commit")
     trials = json.loads(page.locator("body").inner_text())["trials"]
-    found = {each["key"]: each["value"] for each in trials[1]["user_attrs"]}
-    assert found["attempts"] == "2"
-    assert len(found["digest"].strip('"')) == 32
+    attributes = {attribute["key"]: attribute["value"] for attribute in trials[1]["user_attrs"]}
+    assert attributes["attempts"] == "2"
+    assert len(attributes["digest"].strip('"')) == 32
     watched.check()
 
 
@@ -152,12 +152,12 @@ def test_the_checks_of_pages_find_what_is_wrong(watched):
           fetch("http://192.0.2.1/").catch(() => null);
         }"""
     )
-    found = " ".join(watched.serious())
-    assert "image-alt" in found
-    assert "color-contrast" in found
+    text = " ".join(watched.serious())
+    assert "image-alt" in text
+    assert "color-contrast" in text
     missed = watched.out_of_reach()
-    assert any("without a visible focus" in each and "unseen" in each for each in missed)
-    assert any(">far<" in each for each in missed)
+    assert any("without a visible focus" in element and "unseen" in element for element in missed)
+    assert any(">far<" in element for element in missed)
     assert "said" in watched.errors
 
 
@@ -185,7 +185,7 @@ def test_a_page_is_kept_up_to_date_where_its_reader_is(repository, running, watc
     expect(page.get_by_role("searchbox")).to_have_value("complete")
     expect(page.get_by_label("Choose trial 0", exact=True)).not_to_be_checked()
     expect(page.locator("#count-complete")).to_have_text(str(repository.status(NAME).complete))
-    watched.errors = [each for each in watched.errors if "304" not in each]
+    watched.errors = [error for error in watched.errors if "304" not in error]
     watched.check()
 
 

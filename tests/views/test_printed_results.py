@@ -30,21 +30,21 @@ NOW = datetime(2026, 1, 2, 3, 4, tzinfo=UTC)
 
 @pytest.fixture(scope="module")
 def stored(tmp_path_factory):
-    found = load_study("recorded", storage=database(tmp_path_factory.mktemp("r") / "s.db"))
-    assert isinstance(found, StoredStudy)
-    return found
+    study = load_study("recorded", storage=database(tmp_path_factory.mktemp("r") / "s.db"))
+    assert isinstance(study, StoredStudy)
+    return study
 
 
 def test_results_are_iterated_and_looked_up_by_a_trials_number():
-    found = made("drawn", trial_record(0), trial_record(2))
-    assert [each.number for each in found] == [0, 2]
-    assert len(found) == 2
-    assert found[2] is found.trials[1]
-    assert found, "results without trials are results"
+    results = made("drawn", trial_record(0), trial_record(2))
+    assert [trial.number for trial in results] == [0, 2]
+    assert len(results) == 2
+    assert results[2] is results.trials[1]
+    assert results, "results without trials are results"
     assert made("none")
     for number in (1, -1):
         with pytest.raises(LookupError, match=f"'drawn' has no trial {number}; it has 0, 2"):
-            found[number]
+            results[number]
 
 
 def test_a_metric_named_trial_or_epoch_takes_no_column_of_a_table():
@@ -55,8 +55,10 @@ def test_a_metric_named_trial_or_epoch_takes_no_column_of_a_table():
 
 
 def test_every_record_prints_in_one_line(stored):
-    found = stored.results()
-    whole, killed, failed = found[0], found[1], found[2]
+    results = stored.results()
+    whole = results[0]
+    killed = results[1]
+    failed = results[2]
     assert str(whole).startswith("trial 0 of recorded complete, value=")
     assert ", 6 epochs, 1 attempt" in str(whole)
     assert repr(whole) == f"<TrialRecord: {whole}>"
@@ -67,8 +69,12 @@ def test_every_record_prints_in_one_line(stored):
     assert str(killed.attempts[1]).startswith("attempt 2 complete, steps 30 to ")
     status = stored.status()
     records = [
-        *(record for each in found for record in (each, *each.epochs, *each.attempts)),
-        *(record for each in found for record in (*each.checkpoints, *each.audits, *each.lengths)),
+        *(record for trial in results for record in (trial, *trial.epochs, *trial.attempts)),
+        *(
+            record
+            for trial in results
+            for record in (*trial.checkpoints, *trial.audits, *trial.lengths)
+        ),
         *(status, status.best, *status.trials),
         *(LengthRecord(3, 2, "pruned", None, None, None), RungRecord(2, 0.5, promoted=None)),
         ParetoTrial(1, {"score": 0.5, "speed": 2.0}, {"x": 1}),
@@ -88,8 +94,8 @@ def test_people_count_epochs_from_1_and_fields_from_0(stored):
     first = stored.results()[0].epochs[0]
     assert first.epoch == first.to_json()["epoch"] == 0
     assert str(first).startswith("epoch 1: loss=")
-    found = VerificationRecord(NOW, "replay", "differs", 0, 10, "kernel", {})
-    assert str(found) == "replay of 2026-01-02 03:04: differs at epoch=1 step=10 variable=kernel"
+    record = VerificationRecord(NOW, "replay", "differs", 0, 10, "kernel", {})
+    assert str(record) == "replay of 2026-01-02 03:04: differs at epoch=1 step=10 variable=kernel"
 
 
 def test_a_stored_study_prints_in_one_line(stored, tmp_path):
@@ -104,34 +110,34 @@ def test_a_stored_study_prints_in_one_line(stored, tmp_path):
 
 def test_a_notebook_shows_what_is_printed_and_names_are_text(monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")
-    found = made("drawn", *(trial_record(number, params={NASTY: NASTY}) for number in range(40)))
-    shown = found._repr_html_()
-    assert "<img" not in shown
-    assert "&lt;img" in shown
-    lines = html.unescape(shown).removesuffix("</pre>").splitlines()
+    results = made("drawn", *(trial_record(number, params={NASTY: NASTY}) for number in range(40)))
+    markup = results._repr_html_()
+    assert "<img" not in markup
+    assert "&lt;img" in markup
+    lines = html.unescape(markup).removesuffix("</pre>").splitlines()
     assert len(lines) == 33
-    assert lines[0].endswith(str(found).splitlines()[0])
-    assert lines[2].split() == str(found).splitlines()[2].split()
+    assert lines[0].endswith(str(results).splitlines()[0])
+    assert lines[2].split() == str(results).splitlines()[2].split()
     assert "and 10 more" in lines[-1]
 
 
 def test_trials_epochs_and_attempts_are_data_frames(stored):
-    found = stored.results()
-    frame = found.to_dataframe().set_index("trial")
+    results = stored.results()
+    frame = results.to_dataframe().set_index("trial")
     assert frame.loc[1, "attempts"] == 2
     assert frame.loc[1, "resumed_at_steps"] == [30]
     assert frame.loc[0, "resumed_at_steps"] == []
     assert frame.loc[1, "seconds"] >= 0
     assert NASTY in frame.loc[2, "error"]
     assert frame.loc[0, "seed"] == 1000
-    epochs = found.to_dataframe("epochs")
+    epochs = results.to_dataframe("epochs")
     assert list(epochs.columns) == ["trial", "epoch", "loss", "score"]
     assert list(epochs[epochs.trial == 1].epoch) == [0, 1, 2, 3, 4, 5]
-    attempts = found.to_dataframe("attempts")
+    attempts = results.to_dataframe("attempts")
     assert list(attempts[attempts.trial == 1].outcome) == ["crashed", "complete"]
     assert str(attempts.started_at.dtype).startswith("datetime64")
     with pytest.raises(UsageError, match="'trials', 'epochs', 'attempts'"):
-        found.to_dataframe("steps")
+        results.to_dataframe("steps")
 
 
 def test_reading_results_imports_no_plotly(tmp_path):
@@ -147,8 +153,8 @@ def test_a_mean_is_called_the_mean_of_its_configuration():
     trials = [
         trial_record(n, value=v, params={"x": n // 2}) for n, v in enumerate((0.1, 0.2, 0.4, 0.8))
     ]
-    found = configurations_of(trials, "maximize", {"repeats": 2})
-    results = made("means", *trials, best=leader_of(found), configurations=found)
+    configurations = configurations_of(trials, "maximize", {"repeats": 2})
+    results = made("means", *trials, best=leader_of(configurations), configurations=configurations)
     assert str(results.status.best).startswith("configuration 1, mean=0.6 x=1")
     assert "trial 3 of means complete, mean=0.6 of configuration 1," in str(results.best)
     assert "value=0.8," in str(results[3])
@@ -160,5 +166,5 @@ def test_a_mean_is_called_the_mean_of_its_configuration():
 def test_trials_with_the_best_ones_parameters_are_shown_with_their_mean():
     trials = [trial_record(n, value=v, params={"x": 1}) for n, v in enumerate((0.5, 0.7, 0.9))]
     results = made("twins", *trials, trial_record(3, value=0.9, params={"x": 1}, reuses=2))
-    said = "trial 2 and 3 others have these parameters: mean 0.7 of 3 trainings"
-    assert said in leader_text(results.status)
+    sentence = "trial 2 and 3 others have these parameters: mean 0.7 of 3 trainings"
+    assert sentence in leader_text(results.status)

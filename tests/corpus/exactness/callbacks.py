@@ -126,8 +126,8 @@ def paced_data(trial):
         rng = np.random.default_rng(epoch)
         pool = easy[: int(len(x) * curriculum.share)]
         for _ in range(5):
-            chosen = rng.choice(pool, BATCH)
-            yield x[chosen], y[chosen]
+            rows = rng.choice(pool, BATCH)
+            yield x[rows], y[rows]
 
     return Data(train=paced)
 
@@ -216,7 +216,8 @@ class ByBatches(keras.callbacks.Callback):
     """Tries rates before the training, and trains, tests and predicts on batches of its own during it."""
 
     def on_train_begin(self, logs=None):
-        model, (x, y) = self.model, samples()
+        model = self.model
+        x, y = samples()
         weights = model.get_weights()
         losses = []
         for rate in (0.01, 0.1, 0.3):
@@ -228,7 +229,8 @@ class ByBatches(keras.callbacks.Callback):
         model.optimizer.learning_rate = 0.05 + 0.01 * losses[-1]
 
     def on_epoch_end(self, epoch, logs=None):
-        model, (x, y) = self.model, samples()
+        model = self.model
+        x, y = samples()
         if epoch == 1:
             model.train_on_batch(x[BATCH : 2 * BATCH], y[BATCH : 2 * BATCH])
         tested = model.test_on_batch(x, y, return_dict=True)["loss"]

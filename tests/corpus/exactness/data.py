@@ -100,7 +100,8 @@ class Resizing(keras.utils.PyDataset):
 
     def __init__(self, x, y):
         super().__init__()
-        self.x, self.y = x, y
+        self.x = x
+        self.y = y
         self.served = 0
         self.rounds = iter(range(100))
         self.round = next(self.rounds)
@@ -111,8 +112,8 @@ class Resizing(keras.utils.PyDataset):
     def __getitem__(self, index):
         self.served += 1
         part = slice(index * BATCH, (index + 1) * BATCH)
-        kept = np.where(np.arange(FEATURES) <= 1 + self.round, self.x[part], 0)
-        return kept.astype("float32") * (1 + 0.001 * self.served), self.y[part]
+        features = np.where(np.arange(FEATURES) <= 1 + self.round, self.x[part], 0)
+        return features.astype("float32") * (1 + 0.001 * self.served), self.y[part]
 
     def on_epoch_end(self):
         self.round = next(self.rounds)
@@ -261,12 +262,13 @@ class ValidatesItself(keras.callbacks.Callback):
 
     def __init__(self, x, y):
         super().__init__()
-        self.x, self.y = x, y
+        self.x = x
+        self.y = y
         self.best = None
 
     def on_epoch_end(self, epoch, logs=None):
-        chosen = np.random.choice(len(self.x), 8, replace=False)
-        loss = self.model.test_on_batch(self.x[chosen], self.y[chosen], return_dict=True)["loss"]
+        rows = np.random.choice(len(self.x), 8, replace=False)
+        loss = self.model.test_on_batch(self.x[rows], self.y[rows], return_dict=True)["loss"]
         if self.best is None or loss < self.best:
             self.best = float(loss)
         else:

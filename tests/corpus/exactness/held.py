@@ -42,8 +42,8 @@ study(
 
 
 def counted(counts, loss):
-    at = int(loss * 10) % 8
-    counts[at] = (counts[at] + 1) % 256
+    slot = int(loss * 10) % 8
+    counts[slot] = (counts[slot] + 1) % 256
     return max(counts)
 
 
@@ -163,9 +163,9 @@ class Structured(keras.callbacks.Callback):
         self.step = 0
 
     def on_train_batch_end(self, batch, logs=None):
-        at = self.step % 6
-        self.rows[at] = (self.step, logs["loss"])
-        self.names[at] = f"batch {batch}"
+        slot = self.step % 6
+        self.rows[slot] = (self.step, logs["loss"])
+        self.names[slot] = f"batch {batch}"
         self.step += 1
         words = sum(len(name) for name in self.names)
         self.model.optimizer.learning_rate = 0.1 / (1 + self.rows["loss"].sum() + words / 100)

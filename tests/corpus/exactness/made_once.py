@@ -51,8 +51,8 @@ class Reordered(keras.utils.PyDataset):
         return SAMPLES // BATCH
 
     def __getitem__(self, index):
-        at = self.order[index * BATCH : (index + 1) * BATCH]
-        return X[at], Y[at]
+        rows = self.order[index * BATCH : (index + 1) * BATCH]
+        return X[rows], Y[rows]
 
     def on_epoch_end(self):
         self.numbers.shuffle(self.order)

@@ -6,7 +6,10 @@ import tensorflow as tf
 
 from sweeper import Data
 
-FEATURES, CLASSES, SAMPLES, BATCH = 6, 3, 40, 8
+FEATURES = 6
+CLASSES = 3
+SAMPLES = 40
+BATCH = 8
 
 
 def samples(seed=3, count=SAMPLES):
@@ -74,7 +77,8 @@ class Lowers(keras.callbacks.Callback):
 
     def __init__(self, thing, use):
         super().__init__()
-        self.thing, self.use = thing, use
+        self.thing = thing
+        self.use = use
 
     def on_train_batch_end(self, batch, logs=None):
         used = float(self.use(self.thing, logs["loss"]))

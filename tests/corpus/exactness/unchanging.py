@@ -177,8 +177,11 @@ def over_unchanging(trial):
     Weights = collections.namedtuple("Weights", "first second")  # noqa: PYI024 - as people write
     weights = Weights(0.7, Weights(0.1, None))
     table = {Kind.PLAIN: 1.0, Kind.SCALED: 0.5}
-    scale, pick = functools.partial(operator.mul, 0.5), operator.itemgetter("w")
-    lock, counting, waiting = threading.RLock(), itertools.count(), (n for n in [0.5])
+    scale = functools.partial(operator.mul, 0.5)
+    pick = operator.itemgetter("w")
+    lock = threading.RLock()
+    counting = itertools.count()
+    waiting = (n for n in [0.5])
     of_classes = tf.lookup.StaticHashTable(
         tf.lookup.KeyValueTensorInitializer([0, 1, 2], [1.0, 0.5, 0.8]), 1.0
     )
@@ -204,11 +207,11 @@ def over_unchanging(trial):
     def loss(y_true, y_pred):
         of_class = of_classes.lookup(tf.cast(tf.reshape(y_true, [-1]), tf.int32))
         with lock:
-            found = scale(crossentropy(y_true, y_pred)) * pick({"w": 1.5}) * weights.first
+            weighted = scale(crossentropy(y_true, y_pred)) * pick({"w": 1.5}) * weights.first
         assert counting is not None
         assert not waiting.gi_running
         factor = sum(table[k] for k in Kind) * (1 - given.smoothing) + len(given.names)
-        return found * of_class * factor
+        return weighted * of_class * factor
 
     return compiled(Configured(), loss=loss)
 

@@ -53,11 +53,12 @@ def test_threads_may_tell_it_at_once():
 
 
 def test_a_long_first_epoch_is_told_of_every_ten_seconds():
-    now, stream = 0.0, io.StringIO()
-    listener = LineProgress(stream, clock=lambda: now)
+    moment = 0.0
+    stream = io.StringIO()
+    listener = LineProgress(stream, clock=lambda: moment)
     for step in range(45):
         listener(StepsDone(4, 0, step))
-        now += 1.0
+        moment += 1.0
     assert re.findall(r"at step (\d+)", stream.getvalue()) == ["0", "10", "20", "30", "40"]
 
 
@@ -76,9 +77,9 @@ class Cell:
     update = display
 
 
-def text_of(shown):
+def text_of(markup):
     """What a reader sees of the HTML."""
-    return html.unescape(re.sub(r"<[^>]*>", "", shown))
+    return html.unescape(re.sub(r"<[^>]*>", "", markup))
 
 
 @pytest.fixture(autouse=True)
@@ -98,9 +99,9 @@ def test_the_cell_shows_what_a_terminal_shows_and_how_to_go_on():
         ):
             progress(event)
         progress.show()
-        shown = text_of(cell.shown[-1])
+        text = text_of(cell.shown[-1])
         for part in ("digits  3/16 done, 1 pruned, 1 running", "epoch 6/10", "600/1200"):
-            assert part in shown
+            assert part in text
         assert "trial 3 attempt 2 resumed at step 540 kind=<b>x</b>" in text_of(cell.shown[-1])
         assert "<b>" not in cell.shown[-1]
         assert "Interrupting the kernel checkpoints and stops" in text_of(cell.shown[-1])
@@ -124,10 +125,10 @@ def test_a_thousand_epochs_and_ends_leave_a_short_cell():
             progress(AttemptEnded(trial, 1, "complete", 0.5))
             progress(Notice("the same again"))
     assert len(cell.shown) == 2, "events alone show nothing: the clock does"
-    shown = text_of(cell.shown[-1])
-    assert len(shown.splitlines()) < 20
-    assert shown.count("attempt 1 complete") + shown.count("the same again") == MOST_LINES
-    assert f"({200 - MOST_LINES} earlier lines)" in shown
+    text = text_of(cell.shown[-1])
+    assert len(text.splitlines()) < 20
+    assert text.count("attempt 1 complete") + text.count("the same again") == MOST_LINES
+    assert f"({200 - MOST_LINES} earlier lines)" in text
 
 
 def test_only_a_kernel_is_a_notebook(monkeypatch):
@@ -188,12 +189,12 @@ def test_an_error_in_a_cell_shows_the_users_lines_and_the_message_alone():
     ran = subprocess.run(
         [sys.executable, "-c", FAILING], text=True, capture_output=True, check=True
     )
-    ours, theirs = ran.stdout.split("StudyFileError: ", 1)
-    assert [line.strip() for line in ours.splitlines() if line.strip(" ^")][1:] == [
+    frames, message = ran.stdout.split("StudyFileError: ", 1)
+    assert [line.strip() for line in frames.splitlines() if line.strip(" ^")][1:] == [
         "study = sweeper.load_study('nowhere.py')"
     ]
-    assert theirs.startswith("nowhere.py does not exist")
-    assert "/keras/" in theirs, "an error that is not sweeper's is shown with all of its lines"
+    assert message.startswith("nowhere.py does not exist")
+    assert "/keras/" in message, "an error that is not sweeper's is shown with all of its lines"
 
 
 def test_the_lines_of_a_race_fit_count_all_rounds_and_lead_with_what_they_count():

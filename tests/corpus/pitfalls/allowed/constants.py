@@ -27,7 +27,8 @@ class Scaler(tf.Module):
 
     def __init__(self):
         super().__init__()
-        self.mean, self.deviation = np.zeros(8, "float32"), np.ones(8, "float32")
+        self.mean = np.zeros(8, "float32")
+        self.deviation = np.ones(8, "float32")
 
     def __call__(self, x):
         return (x - self.mean) / self.deviation
@@ -41,7 +42,8 @@ class Distilled(keras.layers.Layer):
 
     def __init__(self):
         super().__init__()
-        self.scaler, self.teacher = SCALER, TEACHER
+        self.scaler = SCALER
+        self.teacher = TEACHER
         self.head = keras.layers.Dense(2)
 
     def call(self, x):

@@ -51,7 +51,9 @@ class Sampler(keras.callbacks.Callback):
 class Batches(keras.utils.PyDataset):
     def __init__(self, x, y, size):
         super().__init__()
-        self.x, self.y, self.size = x, y, size
+        self.x = x
+        self.y = y
+        self.size = size
 
     def __len__(self):
         return len(self.x) // self.size
