@@ -260,14 +260,25 @@ class Disk:
             f for f in self._found if f.training != found.training and f.changed == found.changed
         ]
         if found.changed:
-            same = [f for f in others if f.path == found.path and _alike(f.kept, found.kept)]
-            return bool(same)
+            others = [f for f in others if f.path == found.path]
+            added = self._added(found)
+            # A training that was killed and resumed appends to a log more often than another one.
+            return any(
+                _alike(f.kept, found.kept) or (added and added == self._added(f)) for f in others
+            )
         name = _NUMBERS.sub("#", found.path)
         return any(
             f.path == found.path
             or (_NUMBERS.sub("#", f.path) == name and _size(f.kept) == _size(found.kept))
             for f in others
         )
+
+    def _added(self, found: _Found) -> set[bytes]:
+        """Return the lines that another content of a file adds to what the file was; empty if it changes that."""
+        copy = self._copies.get(found.path)
+        if copy is None or not _begins_with(str(found.kept), copy):
+            return set()
+        return set(found.kept.read_bytes()[Path(copy).stat().st_size :].splitlines())
 
     def _leave(self, left: Iterable[_Found]) -> None:
         """Put back what may be of another process, and name it."""

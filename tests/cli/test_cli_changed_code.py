@@ -182,9 +182,9 @@ def test_an_accepted_change_is_recorded_and_reported_by_every_verb(
 
 def test_a_typo_that_no_trial_can_succeed_with_is_mended_and_run_again(call, bare_directory):
     write_study(bare_directory)
-    edit(FILE, '"loss"', '"los"')
+    edit(FILE, '"loss"', '"other_loss"')
     assert call("run", FILE).code == 1
-    edit(FILE, '"los"', '"loss"')
+    edit(FILE, '"other_loss"', '"loss"')
     mended = call("run", FILE)
     assert mended.code == 0, mended.err
     assert "No trial has a value yet, so nothing is mixed" in mended.err

@@ -76,7 +76,9 @@ def run_page(job):
         else:
             _run_shell(block["text"], job["output"] + ".after")
         sys.stdout.flush()
-        look_at(block, Path(job["output"]).read_text()[offset:], failed_trials() - failed)
+        # The offset is in bytes, of which a character may have several.
+        printed = Path(job["output"]).read_bytes()[offset:].decode()
+        look_at(block, printed, failed_trials() - failed)
     if wrong:
         msg = f"{wrong} examples give something else than they say"
         raise AssertionError(msg)

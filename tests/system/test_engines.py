@@ -181,7 +181,7 @@ HANGING = StudyText(
                 super().__init__()
                 self.directory = directory
 
-            def on_train_begin(self, logs=None):
+            def on_train_batch_end(self, batch, logs=None):
                 (self.directory / "here").touch()
                 time.sleep(600)
         """,
