@@ -159,7 +159,8 @@ def _known(trial: TrialRecord, directories: Container[Location]) -> list[Locatio
 def _garbage(
     trial: TrialRecord, directories: dict[Location, int], keep: Retention, origin: Origin
 ) -> Iterator[Garbage]:
-    study, number = trial.study, trial.number
+    study = trial.study
+    number = trial.number
     known = _known(trial, directories)
     listed = read_kept(directories, known, origin=origin)
     current = [c for c in listed if directories[c.path.parent] > trial.anew_after]

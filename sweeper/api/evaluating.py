@@ -171,7 +171,8 @@ class Evaluator:
 
     def run(self, settings: StudySettings, launcher: Launcher) -> StudyEvaluation:
         """Measure the checkpoints, a process a trial; see `evaluate_study` for the errors."""
-        study, slots = self._request.study, self._request.options.slots or 1
+        study = self._request.study
+        slots = self._request.options.slots or 1
         for line in self._not_evaluated:
             self._tell(Notice(line))
         self._tell(
@@ -210,7 +211,8 @@ class Evaluator:
 
     def _choose(self) -> dict[int, tuple[CheckpointRecord, ...]]:
         """Return the checkpoints to measure, by trial; note those that cannot be measured."""
-        request, repository = self._request, self.repository
+        request = self._request
+        repository = self.repository
         paths = request.options.paths(request.study)
         if request.trial is None:
             records: Sequence[TrialRecord] = repository.trials(request.study)
@@ -219,7 +221,8 @@ class Evaluator:
         before = begun_before_a_change(repository, request.study)
         chosen: dict[int, tuple[CheckpointRecord, ...]] = {}
         for record in records:
-            reason, candidates = None, tuple[CheckpointRecord, ...]()
+            reason = None
+            candidates = tuple[CheckpointRecord, ...]()
             if not record.checkpoints:
                 reason = "it has no kept checkpoint"
             elif record.number in before:
@@ -274,8 +277,10 @@ class Evaluator:
         self, trial: TrialRecord, answers: Answers, settings: StudySettings, launcher: Launcher
     ) -> None:
         """Evaluate one trial's checkpoints in a separate process."""
-        number, proposals = trial.number, trial.proposals
-        began, candidates = time.monotonic(), self._chosen[number]
+        number = trial.number
+        proposals = trial.proposals
+        began = time.monotonic()
+        candidates = self._chosen[number]
         with scratch_paths(settings.name, number, "evaluate") as paths:
             end = carry_out(
                 launcher,
@@ -313,7 +318,8 @@ class Evaluator:
 
     def _store(self, number: int, message: CheckpointEvaluated) -> None:
         """Store a result at once, so that an interrupted evaluation loses nothing."""
-        checkpoint, data = message.checkpoint, (message.data, message.data_digest)
+        checkpoint = message.checkpoint
+        data = (message.data, message.data_digest)
         self.repository.record_evaluation(
             self._request.study,
             number,

@@ -264,9 +264,11 @@ def _warn(message: str) -> None:
     """Issue a warning at the line that called `fit`, however deep the code that has something to say is."""
     import warnings
 
-    frame, level = sys._getframe(1), 2
+    frame = sys._getframe(1)
+    level = 2
     while frame.f_back is not None and frame.f_code is not _FIT_CODE:
-        frame, level = frame.f_back, level + 1
+        frame = frame.f_back
+        level = level + 1
     # Between `fit` and its caller is the check of the arguments' names.
     warnings.warn(message, stacklevel=level + 2)
 
@@ -277,7 +279,8 @@ _FIT_CODE = inspect.unwrap(fit).__code__
 @contextmanager
 def _stop_signals() -> Iterator[threading.Event]:
     """Yield an event that SIGINT, SIGTERM and SIGHUP set; a second signal ends the training at once."""
-    stopping, requests = threading.Event(), StopRequests()
+    stopping = threading.Event()
+    requests = StopRequests()
     if threading.current_thread() is not threading.main_thread():
         yield stopping
         return

@@ -88,7 +88,8 @@ def choose_model(row: StudyRow, trial: TrialRecord, paths: RunPaths, at: At) -> 
         msg = f"at={at!r}; it is 'end', 'best', or the step of a kept checkpoint"
         raise UsageError(msg)
     else:
-        chosen, lacked = found.get(at), f"has no checkpoint of step {at}"
+        chosen = found.get(at)
+        lacked = f"has no checkpoint of step {at}"
     if chosen is None:
         raise _missing(trial, kept, lacked)
     before = tuple(each for each in kept if each.step <= chosen.step)
@@ -161,7 +162,9 @@ class StoredModel:
 
     def card(self, at: At) -> dict[str, Any]:
         """Return the content of an export's description that the database has."""
-        row, trial, origin = self.row, self.trial, self.loaded.origin
+        row = self.row
+        trial = self.trial
+        origin = self.loaded.origin
         return {
             "study": row.name,
             "trial": trial.number,
@@ -220,7 +223,8 @@ class StudyModels:
         """See `HasModel.load_model`."""
         found = self.find(number, at)
         with self._builder(found, accept_changes=accept_changes) as builder:
-            last, loaded = found.training[-1], found.loaded
+            last = found.training[-1]
+            loaded = found.loaded
             training = loaded if loaded.path == last.path else load_checkpoint(last.path)
             return builder.build(loaded, training)
 

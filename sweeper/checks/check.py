@@ -122,7 +122,8 @@ def check_study(
         held.enter_context(disk)
         directory = Path(held.enter_context(scratch_directory("check")))
         processes = [held.enter_context(ServerProcess()) for _ in range(2)]
-        servers, imports = [], []
+        servers = []
+        imports = []
         for process in processes:  # one after the other, because the import may make a file
             servers.append(held.enter_context(contextlib.closing(WarmServer(source, process))))
             imports.append(servers[-1].loaded())
@@ -200,7 +201,8 @@ class _Check:
         self.tell("training the first trial for some short epochs")
         trained = self._train(0, "first")
         self._report(trained)
-        replayed, held = [trained], []
+        replayed = [trained]
+        held = []
         if not isinstance(trained.end, Failed) and trained.end is not None:
             self._look_at_files(trained)
             self.disk.undo()
@@ -254,7 +256,8 @@ class _Check:
 
     def _train(self, number: int, directory: str) -> Replayed:
         """Train a shortened trial."""
-        order, below = self._order(number), self.directory / directory
+        order = self._order(number)
+        below = self.directory / directory
         try:
             return run_again(order, self.launchers[:1], below, lambda _: None, self.stopping)
         except ReplayDiedError as died:
@@ -275,7 +278,8 @@ class _Check:
 
     def _look_at_files(self, first: Replayed) -> None:
         """If trial 0 left something outside of its directory, train another trial with it, and without."""
-        left, number = self.disk.left(), self._most_different()
+        left = self.disk.left()
+        number = self._most_different()
         if not left or number is None:
             return
         self.tell(f"training trial {number} with what trial 0 left, and without")
@@ -380,7 +384,8 @@ def _dependence(
 
 def estimate(settings: StudySettings, trained: Replayed, *, workers: int) -> Estimate | None:
     """Return estimates of the study's time and disk, from a shortened trial; None if no epoch ended."""
-    lengths, starts = trained.lengths, trained.started_after
+    lengths = trained.lengths
+    starts = trained.started_after
     if not trained.epoch_seconds or starts is None or lengths is None:
         return None
     # TensorFlow traces the steps of the first epoch.
@@ -408,8 +413,10 @@ def checkpoints_kept(
     settings: StudySettings, steps_per_epoch: int | None, trial_seconds: float | None
 ) -> int:
     """Return the maximum number of checkpoints that a finished trial keeps."""
-    epochs, seconds = settings.epochs, trial_seconds or 0.0
-    every, keep = settings.checkpoint_every, settings.keep
+    epochs = settings.epochs
+    seconds = trial_seconds or 0.0
+    every = settings.checkpoint_every
+    keep = settings.keep
     taken = math.inf if every == "auto" else epochs
     if isinstance(every, Mapping):
         lengths = {"epochs": epochs, "steps": epochs * (steps_per_epoch or 0), "seconds": seconds}
@@ -493,13 +500,15 @@ def judge(
         for (step, _), seen in sorted(compared.checkpoints.items())
         if (differing := errors(seen.differences))
     }
-    ours, theirs = _end(trained), _end(compared.replayed)
+    ours = _end(trained)
+    theirs = _end(compared.replayed)
     if not by_step and ours != theirs:
         how = f"{ours} undisturbed, {theirs} resumed"
         by_step = {ours[0]: [Difference("position", "end", "the end", how, "error", False)]}
     if by_step:
         first = min(by_step)
-        line, rest = _line(by_step[first], authors), len(by_step[first]) - _SHOWN
+        line = _line(by_step[first], authors)
+        rest = len(by_step[first]) - _SHOWN
         shown = "; ".join(map(str, by_step[first][:_SHOWN]))
         shown += f" (and {rest} more)" if rest > 0 else ""
         suspects = ", ".join(authors.users or (str(authors.data), str(authors.model)))

@@ -130,7 +130,8 @@ class Disk:
 
     def left(self) -> set[str]:
         """Return the paths of the files that are new, or others, since `imported` or the last `undo`."""
-        paths, kept_paths = set(), set()
+        paths = set()
+        kept_paths = set()
         for entry in read_journal(self._aside / JOURNAL):
             match entry:
                 case {"made": path} | {"linked": path} | {"to": path} if self._is_left(path):
@@ -179,7 +180,8 @@ class Disk:
     def _restore(self, before: Listing, after: Listing) -> None:
         """Give files that nobody was seen to change the content from before; what they have now is set aside."""
         for path, state in before.states.items():
-            now, is_there = after.states.get(path), os.path.lexists(path)
+            now = after.states.get(path)
+            is_there = os.path.lexists(path)
             if now == state or path.endswith(CODE) or (now is None and is_there):
                 continue
             if not state:
@@ -354,7 +356,8 @@ class Disk:
 
     def _copy_first(self) -> None:
         """Copy the newest of the small files, so that changes that nobody was seen to make can be undone."""
-        directory, size = self._aside / _COPIES, 0
+        directory = self._aside / _COPIES
+        size = 0
         directory.mkdir()
         files = [(state[1], path) for path, state in self._began.states.items() if len(state) > 1]
         for _, path in sorted(files, reverse=True)[:_MOST_COPIES]:
@@ -369,7 +372,8 @@ class Disk:
     @contextlib.contextmanager
     def _alive(self) -> Iterator[None]:
         """Give signs of life, by which the next check tells what trials wrote from what came later."""
-        ended, sign = threading.Event(), self._aside / _ALIVE
+        ended = threading.Event()
+        sign = self._aside / _ALIVE
         sign.touch()
 
         def beat() -> None:

@@ -93,9 +93,11 @@ def tensorflow_findings() -> Iterator[Diagnostic]:
         "" if gpus else "if there should be a GPU, look at the output of nvidia-smi",
     )
     level: Level = "ok"
-    seen, advice = "a convolution's gradient is the same bits twice", ""
+    seen = "a convolution's gradient is the same bits twice"
+    advice = ""
     if not said["repeats"]:
-        level, seen = "unpromised", "it differs between two runs"
+        level = "unpromised"
+        seen = "it differs between two runs"
         advice = (
             "try another version of TensorFlow or of the driver; otherwise set deterministic=False"
         )
@@ -117,22 +119,22 @@ def package_findings() -> Iterator[Diagnostic]:
     except metadata.PackageNotFoundError:
         texts = []  # imported from a checkout
     for requirement in map(Requirement, texts):
-        marker, found = requirement.marker, version_of(requirement.name)
+        marker = requirement.marker
+        found = version_of(requirement.name)
         extra = _EXTRA.search(str(marker or ""))
         if marker is not None and not marker.evaluate({"extra": extra[1] if extra else ""}):
             continue
         fits = bool(found) and Version(found) in requirement.specifier
-        name, expected, seen = (
-            requirement.name,
-            str(requirement.specifier),
-            found or "not installed",
-        )
+        name = requirement.name
+        expected = str(requirement.specifier)
+        seen = found or "not installed"
         if extra is None:
             advice = "" if fits else install_command("", f"{name}{expected}")
             level: Level = "ok" if fits else "broken"
             yield Diagnostic("packages", name, level, seen, expected or "any version", advice)
         elif found and not fits:
-            name, expected = f"[{extra[1]}] {name}", f"{expected}; only needed if you use it"
+            name = f"[{extra[1]}] {name}"
+            expected = f"{expected}; only needed if you use it"
             yield Diagnostic("packages", name, "note", seen, expected, install_command(extra[1]))
 
 
@@ -143,14 +145,18 @@ def _exact_versions(environment: Environment) -> Diagnostic:
     result = None if environment.tested else kept_result(environment)
     level: Level = "ok"
     if environment.tested:
-        seen, advice = "tested", ""
+        seen = "tested"
+        advice = ""
     elif result is None:
-        level, seen = "note", "not tested"
+        level = "note"
+        seen = "not tested"
         advice = "the next run tests them, in some seconds"
     elif result.passed:
-        seen, advice = "its self-test passed", ""
+        seen = "its self-test passed"
+        advice = ""
     else:
-        level, seen = "unpromised", f"the self-test failed: {'; '.join(result.differences)}"
+        level = "unpromised"
+        seen = f"the self-test failed: {'; '.join(result.differences)}"
         advice = "install tested versions"
     seen = f"{environment.described}: {seen}"
     return Diagnostic("packages", "exactness", level, seen, expected, advice)
@@ -164,7 +170,8 @@ def disk_finding(storage: str) -> Diagnostic:
     """Check that the SQLite database of a URL is not on a network's disk; the file need not exist."""
     url = parse_url(storage)
     if url.get_backend_name() != "sqlite":
-        seen, expected = "PostgreSQL keeps the studies", "a server, or a file on a local disk"
+        seen = "PostgreSQL keeps the studies"
+        expected = "a server, or a file on a local disk"
         return Diagnostic("database", "disk", "ok", seen, expected)
     file = Path(str(url.database)).absolute()
     kind = _file_system(file.resolve())

@@ -369,7 +369,8 @@ def _read(record: CheckpointRecord | None, path: Location) -> StoredCheckpoint:
 def _damaged(
     record: CheckpointRecord | None, path: Location, error: CheckpointError
 ) -> StoredCheckpoint:
-    manifest, names = None, {}
+    manifest = None
+    names = {}
     # What is damaged may be just that; what could be read of it is enough.
     with suppress(ValueError, AttributeError, TypeError, CheckpointError):
         manifest = read_manifest(path)
@@ -377,7 +378,8 @@ def _damaged(
     position = manifest or record or CheckpointName.parse(path.name)
     step = 0 if position is None else position.step
     message = str(error)
-    file, variable = str(path), None
+    file = str(path)
+    variable = None
     if isinstance(error, CorruptCheckpointError):
         file = error.file
         if error.tensor is not None:
@@ -414,7 +416,8 @@ def findings_of(
     settings: StudySettings,
 ) -> list[VerifyFinding]:
     """Return all differences between a finished trial and its replay; causes precede their effects."""
-    findings, end = _Findings(settings), comparison.replayed.end
+    findings = _Findings(settings)
+    end = comparison.replayed.end
     _ending(findings, record, comparison.replayed)
     findings.found += [each.damage for each in kept if each.damage is not None]
     reported = _metrics(findings, record, comparison)
@@ -466,7 +469,8 @@ def _metrics(findings: _Findings, record: TrialRecord, comparison: ReplayCompari
         stored = {epoch: metrics for epoch, metrics in stored.items() if epoch in again}
     differing: dict[int, list[str]] = {}
     for epoch in sorted({*stored, *again}):
-        ours, theirs = stored.get(epoch, {}), again.get(epoch, {})
+        ours = stored.get(epoch, {})
+        theirs = again.get(epoch, {})
         names = dict.fromkeys((*ours, *theirs))
         if found := [n for n in names if not _equal(ours.get(n), theirs.get(n))]:
             differing[epoch] = found
@@ -490,7 +494,8 @@ def _digests(findings: _Findings, kept: Sequence[StoredCheckpoint]) -> None:
     for each in kept:
         if each.recorded is None or each.manifest is None:
             continue
-        files, database = each.manifest.digest, each.recorded.digest
+        files = each.manifest.digest
+        database = each.recorded.digest
         if files != database:
             message = (
                 f"{each} has the digest {files} in {each.path}, but {database} in the database"
@@ -565,7 +570,9 @@ def _results(
     replayed = dict(zip(objectives, (end.value, *end.further_values), strict=False))
     stored: Mapping[str, float | None] = record.values or {objectives[0]: record.value}
     for name in objectives:
-        was, now, subject = stored.get(name), replayed.get(name), f"value ({name})"
+        was = stored.get(name)
+        now = replayed.get(name)
+        subject = f"value ({name})"
         if not _equal(was, now):
             message = f"the trial's {subject} is {_shown(was)}, but the replay's is {_shown(now)}"
             at: dict[str, Any] = {"variable": subject, "stored": was, "replayed": now}
@@ -824,10 +831,12 @@ class _Verifier:
     def _trial(
         self, record: TrialRecord, ran_under: Sequence[tuple[int, Mapping[str, Any]]]
     ) -> TrialVerification:
-        began, promised = time.monotonic(), self.settings.deterministic
+        began = time.monotonic()
+        promised = self.settings.deterministic
         kept = kept_checkpoints_of(record, self._paths)
         steps = [a.end_step or 0 for a in record.attempts] + [c.step for c in record.checkpoints]
-        kill, interrupt = None, self.request.interrupt
+        kill = None
+        interrupt = self.request.interrupt
         if interrupt:
             kill = where_to_kill(self.request.seed, record.number, max(steps, default=0))
         comparison, findings = self._replay(record, kept, kill)

@@ -122,7 +122,8 @@ class ModelBuilder:
 
     def _misfits(self, model: keras.Model, training: LoadedCheckpoint) -> dict[str, list[str]]:
         """Build the model's optimizer if it was built in training; return the mismatches by component."""
-        optimizer, saved = model.optimizer, training.state["optimizer"]
+        optimizer = model.optimizer
+        saved = training.state["optimizer"]
         unbuilt = isinstance(optimizer, keras.optimizers.Optimizer) and not optimizer.built
         if unbuilt and len(saved) > len(optimizer.variables):
             optimizer.build(

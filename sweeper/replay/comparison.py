@@ -176,7 +176,8 @@ class _Comparison:
         self._names = variable_names(self.state)
 
     def tensors(self, first: Location, second: Location) -> Iterator[Difference]:
-        ours, theirs = tensor_entries(read_manifest(first)), tensor_entries(read_manifest(second))
+        ours = tensor_entries(read_manifest(first))
+        theirs = tensor_entries(read_manifest(second))
         parted = [
             name
             for name in dict.fromkeys((*ours, *theirs))
@@ -211,7 +212,8 @@ class _Comparison:
                 one, other = (len(state.get(component) or ()) for state in (ours, theirs))
             elif component == _USERS and _MISSING not in (one, other):
                 yield from self._left_out(one, other)
-                one, other = _of_users(one), _of_users(other)
+                one = _of_users(one)
+                other = _of_users(other)
             for path, a, b in _walk(one, other, (component,)):
                 if component == "callbacks" and len(path) > 2 and path[2] in _OF_FILES:
                     continue
@@ -293,7 +295,8 @@ def _walk(ours: Any, theirs: Any, path: Path) -> Iterator[tuple[Path, Any, Any]]
                 yield from _walk(ours["v"], theirs["v"], path)
                 return
         for key in dict.fromkeys((*ours, *theirs)):
-            one, other = ours.get(key, _MISSING), theirs.get(key, _MISSING)
+            one = ours.get(key, _MISSING)
+            other = theirs.get(key, _MISSING)
             if key == "items":
                 one, other = (_pairs(value) or value for value in (one, other))
             yield from _walk(one, other, (*path, key))
@@ -318,7 +321,8 @@ def _pairs(value: Any) -> dict[str, Any] | None:
 
 def _called(path: Path, state: Mapping[str, Any]) -> str:
     """Return the user's name for a path in the state."""
-    component, rest = path[0], list(path[1:])
+    component = path[0]
+    rest = list(path[1:])
     if component == _USERS and rest:
         return f"{_attribute(str(rest[0]))}{_keys(rest[1:])}"
     if component == "callbacks" and rest and isinstance(rest[0], int):
