@@ -54,8 +54,8 @@ class StoredStudy:
             DatabaseUnavailableError: There is no database.
         """
         with Database.open(self.models.storage, create=False) as database:
-            found = Repository(database).results(self.name)
-        return found.with_models(self.models)
+            results = Repository(database).results(self.name)
+        return results.with_models(self.models)
 
     def status(self) -> StudyStatus:
         """Return how many trials are in each state; see `results` for errors."""

@@ -214,8 +214,8 @@ class Study(StudyDefinition):
         """
         from sweeper.spec.repeating import ConfirmRequest
 
-        asked = ConfirmRequest(best, tuple(trials or ()), repeats, at_most)
-        return self.run(confirm=asked, **options)
+        request = ConfirmRequest(best, tuple(trials or ()), repeats, at_most)
+        return self.run(confirm=request, **options)
 
     def results(
         self, *, storage: str | None = None, runs_dir: str | Path | None = None
@@ -424,26 +424,26 @@ def load_study(
     Examples:
         >>> stored = sweeper.load_study("digits")
     """
-    given = os.fspath(target)
-    stored = isinstance(target, str) and is_name(given) and not Path(given).is_file()
-    if stored or source is not None:
+    name = os.fspath(target)
+    may_be_stored = isinstance(target, str) and is_name(name) and not Path(name).is_file()
+    if may_be_stored or source is not None:
         from sweeper.api.stored_study import StoredStudy, is_stored
 
         settings = _settings(storage, runs_dir, checkpoints_dir)
-        if is_stored(given, settings.storage):
-            return StoredStudy(given, _models(given, settings, source=source))
-        if any(each is not None for each in (storage, runs_dir, checkpoints_dir, source)):
-            msg = f"there is no study {given!r} in {shown_url(settings.storage)}"
+        if is_stored(name, settings.storage):
+            return StoredStudy(name, _models(name, settings, source=source))
+        if any(option is not None for option in (storage, runs_dir, checkpoints_dir, source)):
+            msg = f"there is no study {name!r} in {shown_url(settings.storage)}"
             raise UnknownStudyError(msg)
     try:
-        definition = load_definition(given)
+        definition = load_definition(name)
     except StudyFileError as error:
-        if not stored:
+        if not may_be_stored:
             raise
         msg = f"{error}; and there is no study of that name in {shown_url(settings.storage)}"
         raise StudyFileError(msg) from None
     if not isinstance(definition, Study):
-        msg = f"{given} holds a bare StudyDefinition; write sweeper.Study(…) instead"
+        msg = f"{name} holds a bare StudyDefinition; write sweeper.Study(…) instead"
         raise StudyFileError(msg)
     return definition
 

@@ -62,7 +62,7 @@ class _Found:
 
 @dataclass
 class Disk:
-    """Context manager for the directories ``roots`` of a check; ``tell`` is told what is put back or waited for.
+    """Context manager for the directories ``roots`` of a check; ``notify`` receives what is put back or waited for.
 
     Attributes:
         removed: What the trials made and was removed, as names for messages; complete at the end.
@@ -70,7 +70,7 @@ class Disk:
     """
 
     roots: list[str]
-    tell: Callable[[str], None] = lambda _: None
+    notify: Callable[[str], None] = lambda _: None
     removed: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     _undone: Undone = field(default_factory=Undone)
@@ -94,9 +94,8 @@ class Disk:
 
     def __enter__(self) -> Self:
         with self._stack as stack:
-            for root in sorted(
-                self.roots
-            ):  # in one order, so that two checks never wait for each other
+            # In one order, so that two checks never wait for each other.
+            for root in sorted(self.roots):
                 stack.enter_context(self._locked(root))
             earlier = self._recover()
             self._aside.mkdir(PRIVATE, exist_ok=True)
@@ -136,9 +135,10 @@ class Disk:
             match entry:
                 case {"made": path} | {"linked": path} | {"to": path} if self._is_left(path):
                     paths.add(path)
-                case {"kept": path, "under": kept}:
+                case {"kept": path, "under": copy}:
                     kept_paths.add(path)
-                    paths |= set() if _alike(path, kept) else {path}
+                    if not _alike(path, copy):
+                        paths.add(path)
         after = self._walk()
         new = {path for path in self._before.new_in(after) if after.states[path]}
         return paths | new | (set(self._before.changed_in(after)) - kept_paths)
@@ -171,18 +171,19 @@ class Disk:
             place.mkdir(PRIVATE)
             (place / OWNER).write_text(self.roots[0])
         self._undone.places.append(str(place))
-        kept = place / f"{_FOUND}-{len(self._found)}-{Path(path).name}"
-        with (self._aside / _FOUND).open("a") as found:
-            found.write(json.dumps([of or path, str(kept), bool(of)]) + "\n")
-        self._found.append(_Found(of or path, kept, self._training, changed=bool(of)))
-        Path(path).rename(kept)
+        target = place / f"{_FOUND}-{len(self._found)}-{Path(path).name}"
+        with (self._aside / _FOUND).open("a") as file:
+            # Written before the renaming, so that the next check finds the file if this one is killed.
+            file.write(json.dumps([of or path, str(target), bool(of)]) + "\n")
+        self._found.append(_Found(of or path, target, self._training, changed=bool(of)))
+        Path(path).rename(target)
 
     def _restore(self, before: Listing, after: Listing) -> None:
         """Give files that nobody was seen to change the content from before; what they have now is set aside."""
         for path, state in before.states.items():
-            now = after.states.get(path)
+            state_after = after.states.get(path)
             is_there = os.path.lexists(path)
-            if now == state or path.endswith(CODE) or (now is None and is_there):
+            if state_after == state or path.endswith(CODE) or (state_after is None and is_there):
                 continue
             if not state:
                 Path(path).mkdir(parents=True, exist_ok=True)
@@ -205,12 +206,12 @@ class Disk:
         self.undo()
         undo(self._aside / _IMPORT, self._undone)
         self._restore(self._began, self._walk())
-        left = [each for each in self._found if not self._was_made_again(each)]
-        for each in self._found:
-            if each not in left:
-                self._undone.removed += [] if each.changed else [each.path]
-                _remove(each.kept)
-        self._leave(left)
+        uncertain = [entry for entry in self._found if not self._was_made_again(entry)]
+        for entry in self._found:
+            if entry not in uncertain:
+                self._undone.removed += [] if entry.changed else [entry.path]
+                _remove(entry.kept)
+        self._leave(uncertain)
         self.notes = list(dict.fromkeys([*self.notes, *self._undone.doubts]))
         temporary = os.path.realpath(tempfile.gettempdir()) + os.sep
         here = tuple(root + os.sep for root in self.roots)
@@ -221,35 +222,35 @@ class Disk:
         self.removed = _names(gone)
         self._clear(self._undone.places)
 
-    def _was_made_again(self, found: _Found) -> bool:
+    def _was_made_again(self, entry: _Found) -> bool:
         others = [
-            f for f in self._found if f.training != found.training and f.changed == found.changed
+            f for f in self._found if f.training != entry.training and f.changed == entry.changed
         ]
-        if found.changed:
-            same = [f for f in others if f.path == found.path and _alike(f.kept, found.kept)]
+        if entry.changed:
+            same = [f for f in others if f.path == entry.path and _alike(f.kept, entry.kept)]
             return bool(same)
-        name = _NUMBERS.sub("#", found.path)
+        name = _NUMBERS.sub("#", entry.path)
         return any(
-            f.path == found.path
-            or (_NUMBERS.sub("#", f.path) == name and _size(f.kept) == _size(found.kept))
+            f.path == entry.path
+            or (_NUMBERS.sub("#", f.path) == name and _size(f.kept) == _size(entry.kept))
             for f in others
         )
 
-    def _leave(self, left: Iterable[_Found]) -> None:
+    def _leave(self, entries: Iterable[_Found]) -> None:
         """Put back what may be of another process, and name it."""
         new: list[str] = []
         changed: list[str] = []
-        for each in left:
-            path = Path(each.path)
+        for entry in entries:
+            path = Path(entry.path)
             if not os.path.lexists(path):
-                each.kept.rename(path)
-            elif _alike(path, each.kept):
-                each.kept.unlink()
+                entry.kept.rename(path)
+            elif _alike(path, entry.kept):
+                entry.kept.unlink()
                 continue
             else:
                 path = _free(path)
-                each.kept.rename(path)
-            (changed if each.changed else new).append(str(path))
+                entry.kept.rename(path)
+            (changed if entry.changed else new).append(str(path))
         if new:
             self.notes.append(
                 f"{', '.join(_names(new))} appeared while trials ran, made by them or by another process, and is "
@@ -267,11 +268,12 @@ class Disk:
         Of the other content of a file that was there, the second value is that file's path.
         """
         for root in self.roots[1:]:
+            # Without an owner, no check set anything aside in that directory.
             with contextlib.suppress(FileNotFoundError):
                 owner = Path(root, ASIDE, OWNER).read_text()
                 if owner not in self.roots and Path(owner).is_dir():
                     with self._locked(owner):
-                        Disk([owner, *self.roots], self.tell)._recover_own()
+                        Disk([owner, *self.roots], self.notify)._recover_own()
         return self._recover_own()
 
     def _recover_own(self) -> list[tuple[str, str]]:
@@ -282,22 +284,22 @@ class Disk:
         undone = Undone()
         for name in (JOURNAL, _IMPORT):
             undo(self._aside / name, undone, until=until)
-        found = self._aside / _FOUND
+        found_file = self._aside / _FOUND
         contents: dict[str, str] = {}
-        for line in found.read_text().splitlines() if found.exists() else ():
-            path, kept, changed = json.loads(line)
-            undone.places.append(str(Path(kept).parent))
-            if os.path.lexists(kept):
+        for line in found_file.read_text().splitlines() if found_file.exists() else ():
+            path, copy, changed = json.loads(line)
+            undone.places.append(str(Path(copy).parent))
+            if os.path.lexists(copy):
                 back = _free(Path(path)) if changed or os.path.lexists(path) else Path(path)
-                Path(kept).rename(back)
+                Path(copy).rename(back)
                 contents |= {str(back): path} if changed else {}
         new = self._recover_unseen(undone, until, contents)
         self._clear(undone.places)
-        for what, paths in (("put back", undone.put_back), ("removed", undone.removed)):
+        for action, paths in (("put back", undone.put_back), ("removed", undone.removed)):
             if paths:
-                self.tell(f"of a check that was killed, {what}: {', '.join(_names(paths))}")
+                self.notify(f"of a check that was killed, {action}: {', '.join(_names(paths))}")
         for doubt in (*undone.doubts, *self.notes):
-            self.tell(f"of a check that was killed: {doubt}")
+            self.notify(f"of a check that was killed: {doubt}")
         self.notes.clear()
         return new
 
@@ -308,11 +310,11 @@ class Disk:
 
         ``contents`` are other contents by their paths, with the paths of the files.
         """
-        before = self._aside / _BEFORE
-        if not before.exists():
+        inputs_file = self._aside / _BEFORE
+        if not inputs_file.exists():
             return []
-        stored = json.loads(before.read_text())
-        for path, (copy, *state) in stored["copies"].items():
+        inputs = json.loads(inputs_file.read_text())
+        for path, (copy, *state) in inputs["copies"].items():
             if path.endswith(CODE) or _state(path) == tuple(state) or _alike(path, copy):
                 continue
             if os.path.lexists(path):
@@ -322,17 +324,17 @@ class Disk:
                 contents[str(other)] = path
             _write_back(copy, path, tuple(state))
             undone.put_back.append(path)
-        now = self._walk()
-        known = Listing(dict.fromkeys(stored["paths"], ()), set(stored["listed"]))
-        new = set(known.new_in(now))
+        after = self._walk()
+        listing = Listing(dict.fromkeys(inputs["paths"], ()), set(inputs["listed"]))
+        new = set(listing.new_in(after))
         top = (path for path in sorted(new) if str(Path(path).parent) not in new)
         return [(path, contents.get(path, "")) for path in top]
 
     def _clear(self, places: Iterable[str]) -> None:
         """Remove the directories of what was set aside, unless one still has something."""
         for place in {*places, str(self._aside)}:
-            left = (p for p in Path(place).glob("*") if p.name not in _OWN)
-            if any(not p.name.startswith(COPY) and not _is_empty(str(p)) for p in left):
+            remaining = (p for p in Path(place).glob("*") if p.name not in _OWN)
+            if any(not p.name.startswith(COPY) and not _is_empty(str(p)) for p in remaining):
                 self.notes.append(f"{place} still has files that could not be put back")
             else:
                 shutil.rmtree(place, ignore_errors=True)
@@ -345,14 +347,15 @@ class Disk:
     def _store(self) -> None:
         """Store what is input, for a check that recovers from the death of this one."""
         copies = {path: [copy, *self._began.states[path]] for path, copy in self._copies.items()}
-        stored = {
+        inputs = {
             "copies": copies,
             "paths": list(self._before.states),
             "listed": list(self._before.listed),
         }
-        new = self._aside / f"{COPY}{_BEFORE}"
-        new.write_text(json.dumps(stored))
-        new.replace(self._aside / _BEFORE)
+        temporary = self._aside / f"{COPY}{_BEFORE}"
+        temporary.write_text(json.dumps(inputs))
+        # Renamed, so that a check which is killed here leaves the earlier inputs whole.
+        temporary.replace(self._aside / _BEFORE)
 
     def _copy_first(self) -> None:
         """Copy the newest of the small files, so that changes that nobody was seen to make can be undone."""
@@ -365,7 +368,8 @@ class Disk:
             if size + more <= _MOST_BYTES:
                 size += more
                 copy = directory / str(len(self._copies))
-                with contextlib.suppress(OSError):  # it may not be read, or be gone
+                # Unreadable, or removed since: without a copy, a change of it is only reported.
+                with contextlib.suppress(OSError):
                     shutil.copy2(path, copy, follow_symlinks=False)
                     self._copies[path] = str(copy)
 
@@ -378,7 +382,8 @@ class Disk:
 
         def beat() -> None:
             while not ended.wait(_BEAT):
-                with contextlib.suppress(OSError):  # on a full disk there is no other sign
+                # On a full disk there is no other sign of life.
+                with contextlib.suppress(OSError):
                     sign.touch()
 
         thread = threading.Thread(target=beat, daemon=True)
@@ -397,7 +402,7 @@ class Disk:
             try:
                 fcntl.flock(directory, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                self.tell(f"waiting for another check in {root}")
+                self.notify(f"waiting for another check in {root}")
                 fcntl.flock(directory, fcntl.LOCK_EX)
             yield
         finally:
@@ -413,10 +418,10 @@ def _alike(one: str | Path, other: str | Path) -> bool:
 
 def _state(path: str) -> State:
     try:
-        found = os.lstat(path)
+        status = os.lstat(path)
     except OSError:
         return (0,)
-    return (found.st_size, found.st_mtime_ns, found.st_ino)
+    return (status.st_size, status.st_mtime_ns, status.st_ino)
 
 
 def _size(path: Path) -> int:

@@ -46,8 +46,8 @@ def _undo(entry: dict[str, Any], undone: Undone, limit: float | None) -> None:
                 undone.doubts.append(f"{path}, which the check made, was written to since")
             elif _remove(path):
                 undone.removed.append(path)
-        case {"kept": path, "under": kept}:
-            _put_back(Path(path), Path(kept), limit, undone)
+        case {"kept": path, "under": copy}:
+            _put_back(Path(path), Path(copy), limit, undone)
         case {"moved": source, "to": target}:
             _move_back(Path(source), Path(target), undone)
         case {"emptied": path}:
@@ -61,8 +61,8 @@ def _undo(entry: dict[str, Any], undone: Undone, limit: float | None) -> None:
 
 
 def _size_and_time(path: str) -> list[int]:
-    found = os.lstat(path) if os.path.lexists(path) else None
-    return [] if found is None else [found.st_size, found.st_mtime_ns]
+    status = os.lstat(path) if os.path.lexists(path) else None
+    return [] if status is None else [status.st_size, status.st_mtime_ns]
 
 
 def _move_back(source: Path, target: Path, undone: Undone) -> None:
@@ -72,34 +72,35 @@ def _move_back(source: Path, target: Path, undone: Undone) -> None:
         undone.put_back.append(str(source))
 
 
-def _put_back(path: Path, kept: Path, limit: float | None, undone: Undone) -> None:
-    kept.with_name(f"{COPY}{kept.name}").unlink(missing_ok=True)
-    if not os.path.lexists(kept):
+def _put_back(path: Path, copy: Path, limit: float | None, undone: Undone) -> None:
+    copy.with_name(f"{COPY}{copy.name}").unlink(missing_ok=True)
+    if not os.path.lexists(copy):
         return  # the process died between its line and the change, or it is back
-    beside = path.with_name(f"{path.name}.before-check-{kept.name.partition('-')[0]}")
+    beside = path.with_name(f"{path.name}.before-check-{copy.name.partition('-')[0]}")
     path.parent.mkdir(parents=True, exist_ok=True)
     if _is_later(str(path), limit):
         undone.doubts.append(f"{path} was written to since; what it was is now in {beside}")
         path = beside
     elif path.is_dir() and not path.is_symlink():
+        # Only an empty directory makes room for the file that was there.
         with contextlib.suppress(OSError):
             path.rmdir()
         if path.is_dir():
             undone.doubts.append(f"{path} is not empty; what it was is now in {beside}")
             path = beside
-    if os.path.lexists(path) and os.path.samestat(os.lstat(path), os.lstat(kept)):
-        kept.unlink()  # the change did not follow; of two names of one file, neither replaces the other
+    if os.path.lexists(path) and os.path.samestat(os.lstat(path), os.lstat(copy)):
+        copy.unlink()  # the change did not follow; of two names of one file, neither replaces the other
         return
-    kept.replace(path)
+    copy.replace(path)
     undone.put_back.append(str(path))
 
 
 def _is_later(path: str, limit: float | None) -> bool:
     try:
-        found = os.lstat(path)
+        status = os.lstat(path)
     except OSError:
         return False
-    return limit is not None and found.st_mtime_ns > limit and not stat.S_ISDIR(found.st_mode)
+    return limit is not None and status.st_mtime_ns > limit and not stat.S_ISDIR(status.st_mode)
 
 
 def _remove(path: str) -> bool:

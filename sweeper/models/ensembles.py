@@ -25,7 +25,8 @@ def mean_of_models(
             )
             raise UsageError(msg)
     inputs = keras.tree.map_structure(
-        lambda each: keras.Input(batch_shape=each.shape, dtype=each.dtype), models[first].input
+        lambda tensor: keras.Input(batch_shape=tensor.shape, dtype=tensor.dtype),
+        models[first].input,
     )
     outputs = []
     for number, model in models.items():
@@ -34,7 +35,7 @@ def mean_of_models(
         outputs.append(model(inputs))
     mean = outputs[0]
     if len(outputs) > 1:
-        mean = keras.tree.map_structure(lambda *each: keras.layers.Average()(each), *outputs)
+        mean = keras.tree.map_structure(lambda *tensors: keras.layers.Average()(tensors), *outputs)
     ensemble = keras.Model(inputs, mean, name="ensemble")
     if path is not None:
         ensemble.save(path)
@@ -46,4 +47,4 @@ def _form(model: keras.Model, ends: str) -> Any:
     tensors = getattr(model, ends, None)
     if not tensors:
         return None
-    return [(tuple(each.shape[1:]), str(each.dtype)) for each in tensors]
+    return [(tuple(tensor.shape[1:]), str(tensor.dtype)) for tensor in tensors]
