@@ -1,7 +1,7 @@
 """Ready ways to treat gradients before they are applied, for ``TrainingStep(gradients=[…])``.
 
 Each takes the list of gradients and returns another, in the same order; they are applied one after
-the other. A gradient is a tensor, a ``tf.IndexedSlices`` (of an embedding, say), or None where the
+the other. A gradient is a tensor, a ``tf.IndexedSlices`` (of an embedding, for example), or None where the
 loss does not depend on the variable; None stays None. Any function of that form composes with them.
 
 They see the gradients of one batch, in the loss's own units (unscaled in mixed precision), summed

@@ -2,7 +2,7 @@
 
 A worker applies the rules as it writes. Crashes leave further files, which are deleted here:
 checkpoints of earlier attempts, unfinished directories, damaged checkpoints
-that have ended. Running trials are skipped. Afterwards the database lists no checkpoint that is gone.
+that have ended. Running trials are skipped. Afterwards the database lists no deleted checkpoint.
 
 Checkpoints in an object store are found by the prefixes in the database, and below
 ``--checkpoints``. A checkpoint in the database is looked up by name, because a listing may be

@@ -98,7 +98,7 @@ def fit(  # noqa: PLR0917 - the signature of Model.fit
         shuffle: As in ``model.fit``, with an order drawn from ``seed`` and the epoch.
         class_weight: As in ``model.fit``.
         sample_weight: As in ``model.fit``.
-        initial_epoch: Number of the first epoch of a training that begins, as in ``model.fit``.
+        initial_epoch: Number of the first epoch of a new training, as in ``model.fit``.
         steps_per_epoch: Batches in an epoch: see `Data`.
         validation_steps: As in ``model.fit``.
         validation_batch_size: ``batch_size`` by default.
@@ -108,7 +108,7 @@ def fit(  # noqa: PLR0917 - the signature of Model.fit
         checkpoint_every: ``"epoch"``, ``Every(…)`` or ``"auto"``.
         keep: Retention rules; the last two checkpoints by default.
         seed: For the order of the data, and for Python's, NumPy's, TensorFlow's and Keras's global
-            generators when the training begins.
+            generators when the training starts.
         deterministic: Use deterministic kernels. Otherwise a resumed training is only as exact as
             the kernels.
         tracked: Further objects to capture, by name: see `Trial.track`.
@@ -278,7 +278,7 @@ def _warn(message: str) -> None:
     """Issue a warning at the line that called `fit`, however deep the code that warns is called."""
     import warnings
 
-    # Only `sys._getframe` counts frames without reading source lines, as `inspect.stack` does.
+    # `inspect.stack`, which is public, reads the source of every frame.
     frame = sys._getframe(1)
     level = 2
     while frame.f_back is not None and frame.f_code is not _FIT_CODE:

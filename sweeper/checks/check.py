@@ -7,7 +7,7 @@ between the two at a checkpoint before the kill is nondeterministic; what differ
 
 Each replay has its own fork server, so that they differ in addresses and orders of sets, as a run and its
 resume do. `sweeper.run.replays` compares them, as `verify` and audits do. Where something differs
-after the kill, a third replay, killed in the same way, tells whether the trial repeats. No database is opened,
+after the kill, a third replay, killed in the same way, shows whether the trial repeats. No database is opened,
 every file of the check is below a temporary directory, and what its trials change elsewhere is undone.
 
 If the first trial leaves something outside of its directory, another one is trained with it, and without. It is the one
@@ -294,7 +294,7 @@ class _Check:
             return
         self.disk.undo()
         if _outcome(self._train(number, "again")) != _outcome(alone):
-            return  # the trial does not repeat at all, which the next replay says
+            return  # the trial does not repeat at all, which the next replay reports
         self._find("error", "files", _dependence(first, beside, alone, paths, number), None)
 
     def _most_different(self) -> int | None:
@@ -312,11 +312,10 @@ class _Check:
 
     def _resume(self, undisturbed: Replayed, kill: Kill | None) -> ReplayComparison | None:
         """Run the replay that is killed and resumed; None if it could not be compared."""
-        self.notify(
-            "training it again"
-            if kill is None
-            else f"training it again, killed after step {kill.after} and resumed"
-        )
+        activity = "training it again"
+        if kill is not None:
+            activity += f", killed after step {kill.after} and resumed"
+        self.notify(activity)
 
         def prepare(_directory: Path) -> ReplayOrder:
             self.disk.undo()
@@ -374,7 +373,8 @@ def _dependence(
     first: Replayed, beside: Replayed, alone: Replayed, paths: set[str], number: int
 ) -> str:
     """Return the message about a trial that is another one with what trial 0 left."""
-    read = {use.path: use for use in uses_from_json(beside.files) if use.read_digest or use.asked}
+    uses = uses_from_json(beside.files)
+    read = {use.path: use for use in uses if use.read_digest or use.asked}
     wrote = {use.path: use for use in uses_from_json(first.files)}
     decisive = sorted(paths & read.keys()) or sorted(paths)
     names = []
@@ -515,11 +515,11 @@ def judge(
             f"second run of the same trial with the same seed; {_AGAIN}"
         )
         return failure("seeds", message, authors.model.line)
-    by_step = {
-        step: differing
-        for (step, _), checkpoint in sorted(compared.checkpoints.items())
-        if (differing := errors(checkpoint.differences))
-    }
+    by_step: dict[int, list[Difference]] = {}
+    for (step, _), checkpoint in sorted(compared.checkpoints.items()):
+        differences = errors(checkpoint.differences)
+        if differences:
+            by_step[step] = differences
     undisturbed_end = _end(undisturbed)
     resumed_end = _end(compared.replayed)
     if not by_step and undisturbed_end != resumed_end:

@@ -66,7 +66,7 @@ class Disk:
 
     Attributes:
         removed: What the trials made and was removed, as names for messages; complete at the end.
-        notes: What could not be undone, or not be told apart, a sentence each; complete at the end.
+        notes: What could not be undone, or not be distinguished, a sentence each; complete at the end.
     """
 
     roots: list[str]
@@ -208,18 +208,22 @@ class Disk:
         self._restore(self._began, self._walk())
         uncertain = [entry for entry in self._found if not self._was_made_again(entry)]
         for entry in self._found:
-            if entry not in uncertain:
-                self._undone.removed += [] if entry.changed else [entry.path]
-                _remove(entry.kept)
+            if entry in uncertain:
+                continue
+            if not entry.changed:
+                self._undone.removed.append(entry.path)
+            _remove(entry.kept)
         self._leave(uncertain)
         self.notes = list(dict.fromkeys([*self.notes, *self._undone.doubts]))
         temporary = os.path.realpath(tempfile.gettempdir()) + os.sep
         here = tuple(root + os.sep for root in self.roots)
-        named = (
-            p for p in self._undone.removed if p.startswith(here) or not p.startswith(temporary)
-        )
-        gone = [p for p in dict.fromkeys(named) if not os.path.lexists(p)]
-        self.removed = _names(gone)
+
+        def is_named(path: str) -> bool:
+            """Return whether the user is to know: of temporary files, only those in the roots are named."""
+            is_elsewhere = path.startswith(temporary) and not path.startswith(here)
+            return not is_elsewhere and not os.path.lexists(path)
+
+        self.removed = _names(filter(is_named, self._undone.removed))
         self._clear(self._undone.places)
 
     def _was_made_again(self, entry: _Found) -> bool:
@@ -250,7 +254,10 @@ class Disk:
             else:
                 path = _free(path)
                 entry.kept.rename(path)
-            (changed if entry.changed else new).append(str(path))
+            if entry.changed:
+                changed.append(str(path))
+            else:
+                new.append(str(path))
         if new:
             self.notes.append(
                 f"{', '.join(_names(new))} appeared while trials ran, made by them or by another process, and is "
@@ -263,7 +270,7 @@ class Disk:
             )
 
     def _recover(self) -> list[tuple[str, str]]:
-        """Put back what a check that was killed has set aside; return what is new since it began.
+        """Put back what a check that was killed has set aside; return what is new since it started.
 
         Of the other content of a file that was there, the second value is that file's path.
         """
@@ -292,7 +299,8 @@ class Disk:
             if os.path.lexists(copy):
                 back = _free(Path(path)) if changed or os.path.lexists(path) else Path(path)
                 Path(copy).rename(back)
-                contents |= {str(back): path} if changed else {}
+                if changed:
+                    contents[str(back)] = path
         new = self._recover_unseen(undone, until, contents)
         self._clear(undone.places)
         for action, paths in (("put back", undone.put_back), ("removed", undone.removed)):
@@ -375,7 +383,7 @@ class Disk:
 
     @contextlib.contextmanager
     def _alive(self) -> Iterator[None]:
-        """Give signs of life, by which the next check tells what trials wrote from what came later."""
+        """Give signs of life, by which the next check distinguishes what trials wrote from what came later."""
         ended = threading.Event()
         sign = self._aside / _ALIVE
         sign.touch()

@@ -104,7 +104,7 @@ def _is_later(path: str, limit: float | None) -> bool:
 
 
 def _remove(path: str) -> bool:
-    """Remove a file, or a directory that is empty; return whether it was there and is gone."""
+    """Remove a file, or a directory that is empty; return whether it was removed."""
     try:
         if stat.S_ISDIR(os.lstat(path).st_mode):
             Path(path).rmdir()

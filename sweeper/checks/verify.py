@@ -121,7 +121,7 @@ class ReplayRun(JsonRecord):
 
     Attributes:
         steps: Optimizer steps at its end.
-        starts: The step at which each of its processes began.
+        starts: The step at which each of its processes started.
         killed_at: The step at which the first process was to be killed; None without a kill.
         seed: Seed of that step.
     """
@@ -198,9 +198,9 @@ class TrialVerification(PrintedRecord):
             return f"{self._differing[0].message}{also}"
         compared = ((self.compared.epochs, "epoch"), (self.compared.checkpoints, "checkpoint"))
         counts = ", ".join(counted(count, noun) for count, noun in compared if count)
-        sentence = (
-            f"final digest, value, {counts} equal" if counts else "final digest and value equal"
-        )
+        sentence = "final digest and value equal"
+        if counts:
+            sentence = f"final digest, value, {counts} equal"
         if self.replay is not None and len(self.replay.starts) > 1:
             last = self.replay.starts[-1]
             sentence += f", killed at step {self.replay.killed_at} and resumed at step {last}"
@@ -233,11 +233,9 @@ class TrialVerification(PrintedRecord):
             if finding.level != "error"
         ]
         if self.explanations:
-            effect = (
-                "could explain it"
-                if self.verdict == "differs"
-                else "is different on this machine, and does not change the result"
-            )
+            effect = "is different on this machine, and does not change the result"
+            if self.verdict == "differs":
+                effect = "could explain it"
             lines.append(f"  what {effect}: {'; '.join(self.explanations)}")
         elif self.unexplained:
             lines.append("  no known difference of the environment explains it")
@@ -564,7 +562,7 @@ def _checkpoint(
         if difference not in variables and not is_reported:
             rest.append(difference)
     # State of callbacks depends on the weights: if the weights differ, they are the cause.
-    effects = [difference for difference in rest if variables and difference.excusable]
+    effects = [difference for difference in rest if difference.excusable] if variables else []
     states = [difference for difference in rest if difference not in effects]
     for difference in states[:_SHOWN_VALUES]:
         findings.replay_differs(
@@ -897,11 +895,9 @@ class _Verifier:
             findings.append(VerifyFinding("note", "replay", "the trial is too short for a kill"))
         if kill is not None and any(finding.level == "error" for finding in findings):
             _, undisturbed = self._replay(record, checkpoints, None)
-            message = (
-                "a replay without a kill differs too: the trial is nondeterministic"
-                if any(finding.level == "error" for finding in undisturbed)
-                else "a replay without a kill equals the trial: only the resumed replay differs"
-            )
+            message = "a replay without a kill equals the trial: only the resumed replay differs"
+            if any(finding.level == "error" for finding in undisturbed):
+                message = "a replay without a kill differs too: the trial is nondeterministic"
             findings.append(VerifyFinding("note", "replay", message))
         if not promised:
             message = "the study has deterministic=False: exactness is not promised"

@@ -126,11 +126,10 @@ class ModelBuilder:
         saved = training.state["optimizer"]
         unbuilt = isinstance(optimizer, keras.optimizers.Optimizer) and not optimizer.built
         if unbuilt and len(saved) > len(optimizer.variables):
-            optimizer.build(
-                model.trainable_variables
-                if self._step is None
-                else self._step.trainable_variables()
-            )
+            if self._step is None:
+                optimizer.build(model.trainable_variables)
+            else:
+                optimizer.build(self._step.trainable_variables())
         return {
             component.name: misfits
             for component in self._optimizers(model)

@@ -185,9 +185,12 @@ class _Comparison:
             for name in dict.fromkeys((*first_entries, *second_entries))
             if first_entries.get(name) != second_entries.get(name) and not name.endswith(READ_AHEAD)
         ]
-        loaded = [load_checkpoint(path).tensors for path in (first, second)] if parted else []
+        if not parted:
+            return
+        first_tensors = load_checkpoint(first).tensors
+        second_tensors = load_checkpoint(second).tensors
         for name in parted:
-            yield self.tensor(name, *(tensors.get(name) for tensors in loaded))
+            yield self.tensor(name, first_tensors.get(name), second_tensors.get(name))
 
     def tensor(self, name: str, one: Array | None, other: Array | None) -> Difference:
         """Return the difference between two tensors of one name, one of which may be missing."""
@@ -337,8 +340,9 @@ def _called(path: Path, state: Mapping[str, Any]) -> str:
         entries = state.get("callbacks") or []
         index = int(rest.pop(0))
         name = entries[index]["name"] if index < len(entries) else f"callback {index}"
-        within = ", get_state()" if rest[:1] == ["state"] else ", " if rest else ""
-        return f"{name}{within}{_keys(rest[1:] if within.endswith(')') else rest)}"
+        if rest[:1] == ["state"]:
+            return f"{name}, get_state(){_keys(rest[1:])}"
+        return f"{name}, {_keys(rest)}" if rest else name
     if component == "history" and len(rest) == 4 and rest[0] == "epochs":
         return f"the history's {rest[3]!r} of epoch {int(rest[1]) + 1}"
     words = str(component).replace("_", " ")
@@ -398,7 +402,7 @@ def judge(
 def _is_measured(difference: Difference, measured: Mapping[str, frozenset[str]]) -> bool:
     quoted = set(_QUOTED.findall(difference.name))
     if difference.component in ("history", "position"):
-        # A callback adds it to the logs, and nothing but its name tells which one.
+        # A callback adds it to the logs, and only its name shows which one.
         metrics = {part for name in quoted for part in name.split("/")}
         return any(metrics & names for names in measured.values())
     return any(

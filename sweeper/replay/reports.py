@@ -135,11 +135,14 @@ class CheckReport(PrintedRecord):
         return "holds" if self.holds else "a promise does not hold"
 
     def __str__(self) -> str:
-        counts = [counted(count, level) for level in _LEVELS if (count := self.count(level))]
+        counts = [counted(self.count(level), level) for level in _LEVELS if self.count(level)]
         lines = [f"{self.study}: {self.verdict}, {', '.join(counts) or 'nothing found'}"]
-        lines += [*map(str, self.findings), *(f"holds: {promise}" for promise in self.held)]
-        lines += [f"metrics: {', '.join(self.metrics)}"] * bool(self.metrics)
-        lines += [f"estimate: {self.estimate}"] * (self.estimate is not None)
+        lines += map(str, self.findings)
+        lines += [f"holds: {promise}" for promise in self.held]
+        if self.metrics:
+            lines.append(f"metrics: {', '.join(self.metrics)}")
+        if self.estimate is not None:
+            lines.append(f"estimate: {self.estimate}")
         return "\n".join(lines)
 
     def to_json(self) -> dict[str, Any]:
