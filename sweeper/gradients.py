@@ -44,10 +44,10 @@ def clip_by_global_norm(norm: float) -> GradientProcessor:
     Raises:
         DefinitionError: ``norm`` is not a number above 0.
     """
-    most = _above_zero("clip_by_global_norm", norm)
+    limit = _above_zero("clip_by_global_norm", norm)
 
     def clip(gradients: Gradients) -> Gradients:
-        clipped, _ = tf.clip_by_global_norm(list(gradients), most)
+        clipped, _ = tf.clip_by_global_norm(list(gradients), limit)
         return list(clipped)
 
     return clip
@@ -62,10 +62,10 @@ def clip_by_value(value: float) -> GradientProcessor:
     Raises:
         DefinitionError: ``value`` is not a number above 0.
     """
-    most = _above_zero("clip_by_value", value)
+    limit = _above_zero("clip_by_value", value)
 
     def clip(gradients: Gradients) -> Gradients:
-        return _mapped(lambda x: tf.clip_by_value(x, -most, most), gradients)
+        return _mapped(lambda x: tf.clip_by_value(x, -limit, limit), gradients)
 
     return clip
 

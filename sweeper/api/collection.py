@@ -79,8 +79,8 @@ def collect(
     row = repository.study(study)
     rules = _rules(row.definition, study, keep)
     paths = RunPaths(runs_dir.absolute(), study)
-    apart = RunPaths(runs_dir.absolute(), study, absolute_location(checkpoints))
-    check_directories(apart.study_directories, row, begun=repository.has_begun(study))
+    all_paths = RunPaths(runs_dir.absolute(), study, absolute_location(checkpoints))
+    check_directories(all_paths.study_directories, row, begun=repository.has_begun(study))
     if not dry_run:
         # The attempt of a process that was killed stays open in the database until it is released.
         repository.release_lost(study)
@@ -91,14 +91,14 @@ def collect(
 
     collected: list[Garbage] = []
     for trial in repository.trials(study):
-        directories = _directories(trial, paths, apart)
+        directories = _directories(trial, paths, all_paths)
         if trial.state == "running" or not directories:
             continue
         finished = trial.state in ("complete", "pruned", "failed")
         retained = valued(keep if keep is not None and finished else rules)
         origin = Origin(study, row.identity, trial.number, row.seed)
         garbage = list(_garbage(trial, directories, retained, origin))
-        present = {c.path: present_path(c, trial.number, apart) for c in trial.checkpoints}
+        present = {c.path: present_path(c, trial.number, all_paths) for c in trial.checkpoints}
         for item in garbage:
             if not dry_run:
                 _delete(item)

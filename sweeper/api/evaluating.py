@@ -199,6 +199,7 @@ class Evaluator:
         run_side_by_side(work, slots, self._stopping)
         if not self._measured:
             raise self._nothing()
+        # Read again, because each result went to the database as it was measured.
         records = [
             record
             for trial in self.repository.trials(study)

@@ -198,6 +198,7 @@ def fit(  # noqa: PLR0917 - the signature of Model.fit
     origin = _origin(directory, training_data, seed)
     notify = notice or _warn
     loaded = load_newest([directory], notify, origin=origin)
+    # After `load_newest`, which renames damaged checkpoints.
     kept_checkpoints = read_kept([directory], origin=origin)
     changed = earlier_call.begin(model, directory, loaded, arguments, notify)
     # Claimed after these checks, so that a refused call leaves no marker there.

@@ -86,15 +86,15 @@ def choose_model(row: StudyRow, trial: TrialRecord, paths: RunPaths, at: At) -> 
         return _end_model(trial, checkpoints, list(dict.fromkeys(ends)), origin)
     if at == "best":
         checkpoint = best_checkpoint(checkpoints, row.objective, row.direction)
-        lacked = f"has no checkpoint with the objective {row.objective!r}"
+        reason = f"has no checkpoint with the objective {row.objective!r}"
     elif isinstance(at, bool) or not isinstance(at, int):
         msg = f"at={at!r}; it is 'end', 'best', or the step of a kept checkpoint"
         raise UsageError(msg)
     else:
         checkpoint = by_step.get(at)
-        lacked = f"has no checkpoint of step {at}"
+        reason = f"has no checkpoint of step {at}"
     if checkpoint is None:
-        raise _missing(trial, checkpoints, lacked)
+        raise _missing(trial, checkpoints, reason)
     training = tuple(candidate for candidate in checkpoints if candidate.step <= checkpoint.step)
     return load_checkpoint(checkpoint.path), training
 
@@ -121,7 +121,7 @@ def _end_model(
 
 
 def _missing(
-    trial: TrialRecord, checkpoints: Sequence[KeptCheckpoint], lacked: str
+    trial: TrialRecord, checkpoints: Sequence[KeptCheckpoint], reason: str
 ) -> CheckpointError:
     advice = "it has no kept checkpoint to load instead"
     if checkpoints:
@@ -129,13 +129,13 @@ def _missing(
         advice = (
             f"it keeps checkpoints at the steps {steps}: at={checkpoints[-1].step} is the newest"
         )
-    return CheckpointError(f"trial {trial.number} of study {trial.study!r} {lacked}; {advice}")
+    return CheckpointError(f"trial {trial.number} of study {trial.study!r} {reason}; {advice}")
 
 
 def _attempt(path: Location) -> int:
-    named = _ATTEMPT.fullmatch(path.parent.parent.name)
+    match = _ATTEMPT.fullmatch(path.parent.parent.name)
     # A path without an attempt's name counts as newer than all attempts.
-    return 1 << 30 if named is None else int(named[1])
+    return 1 << 30 if match is None else int(match[1])
 
 
 _GONE = (

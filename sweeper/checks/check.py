@@ -446,6 +446,7 @@ def checkpoints_kept(
 
 
 _SHOWN = 3
+"""Differences, or files, that a message names."""
 
 _CHECKS = {
     "DataError": ("data", "data"),
@@ -574,7 +575,7 @@ def _line(differences: Sequence[Difference], authors: StudyAuthors) -> Line | No
     """Return the line of the user's callback in which the first difference is, or of a likely one."""
     callbacks = [callback for callback in authors.callbacks if callback.line is not None]
     for difference in differences:
-        named = [c for c in callbacks if difference.name.startswith(f"callback {c.name}")]
-        if named:
-            return max(named, key=lambda callback: len(callback.name)).line
+        candidates = [c for c in callbacks if difference.name.startswith(f"callback {c.name}")]
+        if candidates:
+            return max(candidates, key=lambda callback: len(callback.name)).line
     return callbacks[0].line if callbacks else authors.model.line

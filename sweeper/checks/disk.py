@@ -145,9 +145,9 @@ class Disk:
 
     def _is_left(self, path: str) -> bool:
         """Return whether a file is there under a name that another trial can know."""
-        below = path.startswith(tuple(root + os.sep for root in self.roots))
+        is_below_root = path.startswith(tuple(root + os.sep for root in self.roots))
         temporary = Path(os.path.realpath(tempfile.gettempdir()))
-        if not below and Path(path).is_relative_to(temporary):
+        if not is_below_root and Path(path).is_relative_to(temporary):
             top = Path(path).relative_to(temporary).parts[0]
             return not top.startswith((tempfile.gettempprefix(), "__")) and Path(path).is_file()
         return Path(path).is_file()
@@ -216,11 +216,11 @@ class Disk:
         self._leave(uncertain)
         self.notes = list(dict.fromkeys([*self.notes, *self._undone.doubts]))
         temporary = os.path.realpath(tempfile.gettempdir()) + os.sep
-        here = tuple(root + os.sep for root in self.roots)
+        root_prefixes = tuple(root + os.sep for root in self.roots)
 
         def is_named(path: str) -> bool:
-            """Return whether the user is to know: of temporary files, only those in the roots are named."""
-            is_elsewhere = path.startswith(temporary) and not path.startswith(here)
+            """Return whether a message names a removed file; of temporary ones, only those in the roots."""
+            is_elsewhere = path.startswith(temporary) and not path.startswith(root_prefixes)
             return not is_elsewhere and not os.path.lexists(path)
 
         self.removed = _names(filter(is_named, self._undone.removed))
@@ -326,8 +326,9 @@ class Disk:
             if path.endswith(CODE) or _state(path) == tuple(state) or _alike(path, copy):
                 continue
             if os.path.lexists(path):
+                # A sign of life may be late by a beat; what is newer, the user has written since.
                 if os.lstat(path).st_mtime > until + 2 * _BEAT:
-                    continue  # the user has written to it since
+                    continue
                 other = Path(path).rename(_free(Path(path)))
                 contents[str(other)] = path
             _write_back(copy, path, tuple(state))

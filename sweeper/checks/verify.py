@@ -704,6 +704,7 @@ def where_to_kill(seed: int, number: int, steps: int) -> Kill | None:
     Its steps, of the trial's ``steps``, are drawn from ``seed``, so that a test can be repeated. A checkpoint,
     mostly in the middle of an epoch, precedes the kill.
     """
+    # Step 1 is the earliest checkpoint, the kill follows it, and one step must be left to resume.
     if steps < 3:
         return None
     drawing = random.Random(f"{seed}:{number}")  # noqa: S311 - no secret
@@ -817,6 +818,7 @@ def verify_study(request: VerifyRequest) -> StudyVerification:
     with interrupting(STOPPED), Database.open(request.options.storage, create=False) as database:
         repository = Repository(database)
         row = repository.study(request.study)
+        # Before the import, which takes seconds, so that a mistaken request fails at once.
         choose(repository, request.study, request.which)
         source = request.source or recall_source(request.study, row.source)
         opened = open_launcher(

@@ -39,7 +39,11 @@ has no effect. If other data differ, later steps differ too.
 
 _USERS = "user_state"
 _SHOWN = 60
+"""Characters of a value in a message."""
+
 _MOST_ELEMENTS = 4096
+"""Size of the largest array whose differing elements are recorded; of a larger one, the whole value is."""
+
 _STRUCTURE = frozenset({"v", "items", "values", "attributes", "set", "value", "packed"})
 """Keys of the encoding, which are not the user's."""
 
@@ -115,8 +119,8 @@ def compare_model(
     """Return the differences between the variables of two models, given as tensors by name."""
     comparison = _Comparison(state, (), sides)
     names = [n for n in dict.fromkeys([*first, *second]) if n.startswith("model/")]
-    parted = [n for n in names if _content(first.get(n)) != _content(second.get(n))]
-    return [comparison.tensor(n, first.get(n), second.get(n)) for n in parted]
+    differing = [n for n in names if _content(first.get(n)) != _content(second.get(n))]
+    return [comparison.tensor(n, first.get(n), second.get(n)) for n in differing]
 
 
 def compare_epochs(
@@ -180,16 +184,16 @@ class _Comparison:
     def tensors(self, first: Location, second: Location) -> Iterator[Difference]:
         first_entries = tensor_entries(read_manifest(first))
         second_entries = tensor_entries(read_manifest(second))
-        parted = [
+        differing = [
             name
             for name in dict.fromkeys((*first_entries, *second_entries))
             if first_entries.get(name) != second_entries.get(name) and not name.endswith(READ_AHEAD)
         ]
-        if not parted:
+        if not differing:
             return
         first_tensors = load_checkpoint(first).tensors
         second_tensors = load_checkpoint(second).tensors
-        for name in parted:
+        for name in differing:
             yield self.tensor(name, first_tensors.get(name), second_tensors.get(name))
 
     def tensor(self, name: str, one: Array | None, other: Array | None) -> Difference:
@@ -202,13 +206,13 @@ class _Comparison:
         if one.size == 1:
             return self._differs(name, self._both(*(str(a.reshape(-1)[0]) for a in (one, other))))
         bits = one.reshape(-1).view(np.uint8) != other.reshape(-1).view(np.uint8)
-        parted = np.flatnonzero(bits.reshape(one.size, -1).any(axis=1))
-        deviation = f"differs in {len(parted)} of {one.size} values"
+        indices = np.flatnonzero(bits.reshape(one.size, -1).any(axis=1))
+        deviation = f"differs in {len(indices)} of {one.size} values"
         if one.dtype.kind in "fiu":
-            apart = np.abs(one.astype(np.float64) - other.astype(np.float64)).max()
-            deviation += f", by at most {apart:.3g}"
+            largest = np.abs(one.astype(np.float64) - other.astype(np.float64)).max()
+            deviation += f", by at most {largest:.3g}"
         few = one.size <= _MOST_ELEMENTS
-        return self._differs(name, deviation, frozenset(map(int, parted)) if few else None)
+        return self._differs(name, deviation, frozenset(map(int, indices)) if few else None)
 
     def values(self, first: Mapping[str, Any], second: Mapping[str, Any]) -> Iterator[Difference]:
         for component in dict.fromkeys((*first, *second)):

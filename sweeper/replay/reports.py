@@ -47,12 +47,12 @@ class CheckFinding:
     line: Line | None = None
 
     def __str__(self) -> str:
-        place = "" if self.line is None else f" {self.line}"
-        return f"{self.level} [{self.check}]{place}: {' '.join(self.message.split())}"
+        location = "" if self.line is None else f" {self.line}"
+        return f"{self.level} [{self.check}]{location}: {' '.join(self.message.split())}"
 
     def to_json(self) -> dict[str, Any]:
-        place = {"file": None, "line": None} if self.line is None else asdict(self.line)
-        return {**json_fields(self, "level", "check", "message"), **place}
+        location = {"file": None, "line": None} if self.line is None else asdict(self.line)
+        return {**json_fields(self, "level", "check", "message"), **location}
 
 
 @dataclass(frozen=True, slots=True)
