@@ -279,7 +279,7 @@ def _warn(message: str) -> None:
     """Issue a warning at the line that called `fit`, however deep the code that warns is called."""
     import warnings
 
-    # `inspect.stack`, which is public, reads the source of every frame.
+    # Unlike `inspect.currentframe`, `sys._getframe` never returns None.
     frame = sys._getframe(1)
     level = 2
     while frame.f_back is not None and frame.f_code is not _FIT_CODE:

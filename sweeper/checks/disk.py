@@ -326,7 +326,7 @@ class Disk:
             if path.endswith(CODE) or _state(path) == tuple(state) or _alike(path, copy):
                 continue
             if os.path.lexists(path):
-                # A sign of life may be late by a beat; what is newer, the user has written since.
+                # The last sign of life is up to a beat old, or two if it was late; newer files are the user's.
                 if os.lstat(path).st_mtime > until + 2 * _BEAT:
                     continue
                 other = Path(path).rename(_free(Path(path)))
