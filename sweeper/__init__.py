@@ -1,7 +1,7 @@
 """Sweeper: experiment sweeps for Keras and TensorFlow whose results can be trusted.
 
-A `Study` compares hyperparameters. Every trial trains a model of its own in a process of its own;
-an interrupted trial goes on exactly where it was; everything is in a database that Optuna's tools
+A `Study` compares hyperparameters. Every trial trains its own model in its own process;
+an interrupted trial continues exactly where it stopped; everything is in a database that Optuna's tools
 read as well. Importing this package imports neither TensorFlow nor Optuna: each name, but for
 the errors, is looked up when it is first used.
 """

@@ -9,15 +9,15 @@
     ├── DefinitionError         the study's definition cannot be run                       exit 1
     │   ├── StudyImportError        the study's module raised while it was imported
     │   ├── DefinitionChangedError  the stored study was defined otherwise
-    │   └── ParameterError          a parameter asked for twice, with two distributions
-    ├── TrialError              one trial failed; the study goes on, unless all would (of_study)
+    │   └── ParameterError          a parameter suggested twice, with two distributions
+    ├── TrialError              one trial failed; the study continues, unless all would fail (of_study)
     │   ├── FactoryError            a factory returned what cannot be trained
     │   ├── IndependenceError       it shares what training changes with something else
     │   ├── ObjectiveError          the objective names a metric that the model lacks
     │   ├── DataError               data whose lengths differ, or that has no such form
     │   ├── NonFiniteError          a trial's value is NaN or infinite
     │   ├── UncapturableError       state that no checkpoint could bring back, by name
-    │   └── WarmStartError          what it begins from is not there, or does not fit
+    │   └── WarmStartError          the initial weights do not exist, or do not fit
     ├── CheckpointError         a checkpoint cannot be written or read                     exit 1
     │   ├── CorruptCheckpointError  its files do not match its manifest
     │   ├── ForeignCheckpointError  it, or its directory, is another study's
@@ -46,7 +46,7 @@ _NOT_THE_USERS = ("/site-packages/", "/lib/python", str(Path(__file__).parent) +
 class SweeperError(Exception):
     """The root of the tree. ``exit_code`` is what the command line ends with.
 
-    ``of_study`` tells, of an error that ended a trial, whether every other trial would end with it:
+    ``of_study`` is whether an error that ended one trial would end every other one, too: then
     the study's definition is to blame, whatever the trial's parameters.
 
     Examples:
@@ -135,12 +135,12 @@ class DefinitionChangedError(DefinitionError):
         >>> try:
         ...     results = study.run()
         ... except sweeper.DefinitionChangedError as error:
-        ...     print(error)  # what changed, and the three ways to go on
+        ...     print(error)  # what changed, and the three ways to continue
     """
 
 
 class ParameterError(DefinitionError):
-    """A parameter was asked for again with another distribution, or has an impossible one.
+    """A parameter was suggested again with another distribution, or has an impossible one.
 
     Examples:
         >>> def build_model(trial):
@@ -152,7 +152,7 @@ class ParameterError(DefinitionError):
 
 
 class TrialError(SweeperError):
-    """One trial failed. The error is kept with the trial, and the study goes on.
+    """One trial failed. The error is stored with the trial, and the study continues.
 
     Examples:
         >>> [trial.error for trial in study.results().trials if trial.state == "failed"]
@@ -305,7 +305,7 @@ class RestoreError(CheckpointError):
 class ExportError(SweeperError):
     """A model cannot be written for other tools.
 
-    Nothing is left at the path that was asked for.
+    Nothing is left at the requested path.
 
     Examples:
         >>> exported = study.results().best.export("digits.keras", "keras")
@@ -363,10 +363,10 @@ class ExecutionError(SweeperError):
 
 
 class ExactnessError(SweeperError):
-    """An audit found that a trial which is resumed does not go on as it did.
+    """An audit found that a resumed trial diverged from the uninterrupted one.
 
     It names the trial, the interval and what differs. Every trial is checkpointed; ``run
-    --accept-inexact`` goes on, and every reading verb says so from then on.
+    --accept-inexact`` continues, and every command that reads the study reports it from then on.
 
     Examples:
         >>> try:

@@ -1,7 +1,7 @@
 """Ready ways to treat gradients before they are applied, for ``TrainingStep(gradients=[…])``.
 
 Each takes the list of gradients and returns another, in the same order; they are applied one after
-the other. A gradient is a tensor, a ``tf.IndexedSlices`` (of an embedding, say), or None where the
+the other. A gradient is a tensor, a ``tf.IndexedSlices`` (of an embedding, for example), or None where the
 loss does not depend on the variable; None stays None. Any function of that form composes with them.
 
 They see the gradients of one batch, in the loss's own units (unscaled in mixed precision), summed
@@ -44,10 +44,10 @@ def clip_by_global_norm(norm: float) -> GradientProcessor:
     Raises:
         DefinitionError: ``norm`` is not a number above 0.
     """
-    most = _above_zero("clip_by_global_norm", norm)
+    limit = _above_zero("clip_by_global_norm", norm)
 
     def clip(gradients: Gradients) -> Gradients:
-        clipped, _ = tf.clip_by_global_norm(list(gradients), most)
+        clipped, _ = tf.clip_by_global_norm(list(gradients), limit)
         return list(clipped)
 
     return clip
@@ -62,10 +62,10 @@ def clip_by_value(value: float) -> GradientProcessor:
     Raises:
         DefinitionError: ``value`` is not a number above 0.
     """
-    most = _above_zero("clip_by_value", value)
+    limit = _above_zero("clip_by_value", value)
 
     def clip(gradients: Gradients) -> Gradients:
-        return _mapped(lambda x: tf.clip_by_value(x, -most, most), gradients)
+        return _mapped(lambda x: tf.clip_by_value(x, -limit, limit), gradients)
 
     return clip
 

@@ -2,7 +2,7 @@
 
 A worker applies the rules as it writes. Crashes leave further files, which are deleted here:
 checkpoints of earlier attempts, unfinished directories, damaged checkpoints
-that have ended. Running trials are skipped. Afterwards the database lists no checkpoint that is gone.
+that have ended. Running trials are skipped. Afterwards the database lists no deleted checkpoint.
 
 Checkpoints in an object store are found by the prefixes in the database, and below
 ``--checkpoints``. A checkpoint in the database is looked up by name, because a listing may be
@@ -76,43 +76,48 @@ def collect(
     the study's rules keep, and with ``at="best"`` the best epoch's checkpoint is always kept. ``tell`` is
     called with each item just after it was deleted, or would have been. All of them are returned.
     """
-    stored = repository.study(study)
-    rules = _rules(stored.definition, study, keep)
+    row = repository.study(study)
+    rules = _rules(row.definition, study, keep)
     paths = RunPaths(runs_dir.absolute(), study)
-    apart = RunPaths(runs_dir.absolute(), study, absolute_location(checkpoints))
-    check_directories(apart.study_directories, stored, begun=repository.has_begun(study))
+    all_paths = RunPaths(runs_dir.absolute(), study, absolute_location(checkpoints))
+    check_directories(all_paths.study_directories, row, begun=repository.has_begun(study))
     if not dry_run:
-        # The attempt of a process that was killed is open in the database until somebody looks.
+        # The attempt of a process that was killed stays open in the database until it is released.
         repository.release_lost(study)
-    at = stored.definition.get("at", "end")
+    model_at = row.definition.get("at", "end")
 
     def valued(keep: Keep) -> Retention:
-        return retention(keep, at, stored.objective, stored.direction)
+        return retention(keep, model_at, row.objective, row.direction)
 
-    found: list[Garbage] = []
+    collected: list[Garbage] = []
     for trial in repository.trials(study):
-        directories = _directories(trial, paths, apart)
+        directories = _directories(trial, paths, all_paths)
         if trial.state == "running" or not directories:
             continue
         finished = trial.state in ("complete", "pruned", "failed")
-        chosen = valued(keep if keep is not None and finished else rules)
-        origin = Origin(study, stored.identity, trial.number, stored.seed)
-        garbage = list(_garbage(trial, directories, chosen, origin))
-        present = {c.path: present_path(c, trial.number, apart) for c in trial.checkpoints}
+        retained = valued(keep if keep is not None and finished else rules)
+        origin = Origin(study, row.identity, trial.number, row.seed)
+        garbage = list(_garbage(trial, directories, retained, origin))
+        present = {c.path: present_path(c, trial.number, all_paths) for c in trial.checkpoints}
         for item in garbage:
             if not dry_run:
                 _delete(item)
-            found.append(item)
+            collected.append(item)
             tell(item)
         if not dry_run:
             for directory in directories:
                 sweep_leftovers(directory)
             deleted = {item.path for item in garbage}
-            # Where this machine has none of the trial's files, its disk tells nothing.
+            # A machine without any of the trial's files cannot know that one was deleted.
             here = paths.trial(trial.number).is_dir()
-            gone = [p for p, at in present.items() if at in deleted or (at is None and here)]
+            gone = [
+                stored_path
+                for stored_path, path in present.items()
+                if path in deleted or (path is None and here)
+            ]
+            # After the files: a crash in between leaves rows without files, which the next call drops.
             repository.drop_checkpoints(study, trial.number, gone)
-    return tuple(found)
+    return tuple(collected)
 
 
 def _rules(definition: Any, study: str, keep: Keep | None) -> Keep:
@@ -131,27 +136,27 @@ def _rules(definition: Any, study: str, keep: Keep | None) -> Keep:
 
 def _directories(trial: TrialRecord, *below: RunPaths) -> dict[Location, int]:
     """Return the checkpoint directory of each attempt, with the attempt's number."""
-    found: dict[Location, int] = {}
+    directories: dict[Location, int] = {}
     last = max((record.number for record in trial.attempts), default=0)
     for paths in below:
         for attempt in sorted(paths.trial(trial.number).glob("attempt-*")):
             order = attempt.name.removeprefix("attempt-")
-            # A later one is of a worker that has just begun it.
+            # A worker has just started a later one.
             if order.isdigit() and int(order) <= last:
-                found[paths.checkpoints(trial.number, int(order))] = int(order)
+                directories[paths.checkpoints(trial.number, int(order))] = int(order)
         if paths.checkpoints_root is not None:
             for record in trial.attempts:
-                found[paths.checkpoints(trial.number, record.number)] = record.number
+                directories[paths.checkpoints(trial.number, record.number)] = record.number
     for checkpoint in trial.checkpoints:
         location = parse_location(checkpoint.path)
         attempt_name = location.parent.parent.name.removeprefix("attempt-")
         if isinstance(location, RemotePath) and attempt_name.isdigit():
-            found[location.parent] = int(attempt_name)
-    return found
+            directories[location.parent] = int(attempt_name)
+    return directories
 
 
-def _known(trial: TrialRecord, directories: Container[Location]) -> list[Location]:
-    """Return the checkpoints in an object store that the database knows."""
+def _remote_checkpoints(trial: TrialRecord, directories: Container[Location]) -> list[Location]:
+    """Return the checkpoints in an object store that are in the database."""
     locations = (parse_location(checkpoint.path) for checkpoint in trial.checkpoints)
     return [p for p in locations if isinstance(p, RemotePath) and p.parent in directories]
 
@@ -159,9 +164,10 @@ def _known(trial: TrialRecord, directories: Container[Location]) -> list[Locatio
 def _garbage(
     trial: TrialRecord, directories: dict[Location, int], keep: Retention, origin: Origin
 ) -> Iterator[Garbage]:
-    study, number = trial.study, trial.number
-    known = _known(trial, directories)
-    listed = read_kept(directories, known, origin=origin)
+    study = trial.study
+    number = trial.number
+    remote_checkpoints = _remote_checkpoints(trial, directories)
+    listed = read_kept(directories, remote_checkpoints, origin=origin)
     current = [c for c in listed if directories[c.path.parent] > trial.anew_after]
     # Checkpoints of an earlier definition are never resumed: the trial started again from scratch.
     history = [epoch.metrics for epoch in trial.epochs]

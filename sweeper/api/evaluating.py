@@ -59,31 +59,31 @@ DataGiven = str | Data | Callable[[Trial], Data]
 """``FILE:NAME``, a `Data`, or a function ``trial -> Data``."""
 
 
-def held_out_data(given: DataGiven | None) -> HeldOutData:
+def held_out_data(data: DataGiven | None) -> HeldOutData:
     """Return a description of the held-out data that trial processes can load."""
-    if given is None:
+    if data is None:
         return HeldOutData()
-    if isinstance(given, str):
-        location, name = split_data_target(given)
+    if isinstance(data, str):
+        location, name = split_data_target(data)
         path = Path(location)
-        target = f"{path.resolve()}:{name}" if path.is_file() else given
-        return HeldOutData(target=target, shown=given)
-    if not isinstance(given, Data) and not callable(given):
+        target = f"{path.resolve()}:{name}" if path.is_file() else data
+        return HeldOutData(target=target, shown=data)
+    if not isinstance(data, Data) and not callable(data):
         msg = (
-            f"data={shown_value(given)}; expected a function `trial -> Data`, a sweeper.Data(test=(x, y)), or "
+            f"data={shown_value(data)}; expected a function `trial -> Data`, a sweeper.Data(test=(x, y)), or "
             "'FILE:NAME'"
         )
         raise UsageError(msg)
-    shown = "data" if isinstance(given, Data) else getattr(given, "__qualname__", repr(given))
+    label = "data" if isinstance(data, Data) else getattr(data, "__qualname__", repr(data))
     try:
-        pickled = pickle_by_value(given)
+        pickled = pickle_by_value(data)
     except Exception as error:
         msg = (
-            f"the data {shown} cannot be sent to the evaluation processes: {error}; give a "
+            f"the data {label} cannot be sent to the evaluation processes: {error}; give a "
             "function `trial -> Data` that makes the data"
         )
         raise UsageError(msg) from error
-    return HeldOutData(pickled=pickled, path=tuple(sys.path), shown=shown)
+    return HeldOutData(pickled=pickled, path=tuple(sys.path), shown=label)
 
 
 def _not_evaluated(trial: int, step: int | None, reason: str) -> str:
@@ -139,10 +139,10 @@ def evaluate_study(request: EvaluationRequest) -> StudyEvaluation:
         else:
             source = source_of(request.definition)
 
-        def notice(message: str) -> None:
-            request.listener(Notice(message))
+        def notify(text: str) -> None:
+            request.listener(Notice(text))
 
-        with open_launcher(source, options.isolation, notice, "evaluation") as (launcher, loaded):
+        with open_launcher(source, options.isolation, notify, "evaluation") as (launcher, loaded):
             purpose = "evaluate them, on other data with --data FILE:NAME"
             settings = unchanged_settings(evaluator.repository, row, loaded, purpose)
             return evaluator.run(settings, launcher)
@@ -158,28 +158,30 @@ class Evaluator:
     def __init__(self, request: EvaluationRequest, repository: Repository) -> None:
         self.repository = repository
         self._request = request
-        self._telling = threading.Lock()
+        # Trials are evaluated in threads, and a listener need not be safe for several.
+        self._lock = threading.Lock()
         self._stopping = threading.Event()
         self._measured: set[_Key] = set()
         self._not_evaluated: list[str] = []
         row = repository.study(request.study)
         objectives = StudySettings.from_json({**row.definition, "trials": row.target}).objectives
         self._objective = ranking_objective(objectives, request.metric, request.direction)
-        self._chosen = self._choose()
-        if not self._chosen:
+        self._checkpoints = self._choose()
+        if not self._checkpoints:
             raise self._nothing()
 
     def run(self, settings: StudySettings, launcher: Launcher) -> StudyEvaluation:
         """Measure the checkpoints, a process a trial; see `evaluate_study` for the errors."""
-        study, slots = self._request.study, self._request.options.slots or 1
+        study = self._request.study
+        slots = self._request.options.slots or 1
         for line in self._not_evaluated:
-            self._tell(Notice(line))
-        self._tell(
+            self._report(Notice(line))
+        self._report(
             ChecksOpened(
                 study,
                 "measured",
-                sum(map(len, self._chosen.values())),
-                min(slots, len(self._chosen)),
+                sum(map(len, self._checkpoints.values())),
+                min(slots, len(self._checkpoints)),
                 self._objective.name,
             )
         )
@@ -192,40 +194,43 @@ class Evaluator:
                 settings,
                 launcher,
             )
-            for number in self._chosen
+            for number in self._checkpoints
         ]
         run_side_by_side(work, slots, self._stopping)
         if not self._measured:
             raise self._nothing()
-        stored = [
+        # Read again, because each result went to the database as it was measured.
+        records = [
             record
             for trial in self.repository.trials(study)
             for record in trial.evaluations
             if (record.trial, record.step, record.digest, record.data, record.data_digest)
             in self._measured
         ]
-        self._warn_of_several_data(stored)
-        best_first = ranked(stored, self._objective)
+        self._warn_of_several_data(records)
+        best_first = ranked(records, self._objective)
         return StudyEvaluation(best_first, tuple(self._not_evaluated), self._objective)
 
     def _choose(self) -> dict[int, tuple[CheckpointRecord, ...]]:
         """Return the checkpoints to measure, by trial; note those that cannot be measured."""
-        request, repository = self._request, self.repository
+        request = self._request
+        repository = self.repository
         paths = request.options.paths(request.study)
         if request.trial is None:
             records: Sequence[TrialRecord] = repository.trials(request.study)
         else:
             records = [repository.trial(request.study, request.trial)]
-        before = begun_before_a_change(repository, request.study)
-        chosen: dict[int, tuple[CheckpointRecord, ...]] = {}
+        changes = begun_before_a_change(repository, request.study)
+        checkpoints: dict[int, tuple[CheckpointRecord, ...]] = {}
         for record in records:
-            reason, candidates = None, tuple[CheckpointRecord, ...]()
+            reason = None
+            candidates = tuple[CheckpointRecord, ...]()
             if not record.checkpoints:
                 reason = "it has no kept checkpoint"
-            elif record.number in before:
+            elif record.number in changes:
                 reason = (
                     "it began before the study's definition was changed "
-                    f"({before[record.number]}), and the code of its model is not stored"
+                    f"({changes[record.number]}), and the code of its model is not stored"
                 )
             else:
                 try:
@@ -235,22 +240,22 @@ class Evaluator:
             if reason is not None:
                 self._not_evaluated.append(_not_evaluated(record.number, None, reason))
             elif candidates:
-                chosen[record.number] = candidates
-        return chosen
+                checkpoints[record.number] = candidates
+        return checkpoints
 
     def _candidates(self, record: TrialRecord, paths: RunPaths) -> tuple[CheckpointRecord, ...]:
         """Return the location of each checkpoint; of two with the same step and digest, the newer."""
         located = locate(record, paths)
-        known = set(located.known)
-        there: dict[tuple[int, str], CheckpointRecord] = {}
-        for each in record.checkpoints:
-            path = located.moved.get(each.path, each.path)
-            if path in known:
-                there[each.step, each.digest] = replace(each, path=path)
+        present = set(located.known)
+        candidates: dict[tuple[int, str], CheckpointRecord] = {}
+        for checkpoint in record.checkpoints:
+            path = located.moved.get(checkpoint.path, checkpoint.path)
+            if path in present:
+                candidates[checkpoint.step, checkpoint.digest] = replace(checkpoint, path=path)
             else:
-                reason = f"it is no longer at {each.path}; name its directory with --runs-dir"
-                self._not_evaluated.append(_not_evaluated(record.number, each.step, reason))
-        return tuple(sorted(there.values(), key=lambda candidate: candidate.step))
+                reason = f"it is no longer at {checkpoint.path}; name its directory with --runs-dir"
+                self._not_evaluated.append(_not_evaluated(record.number, checkpoint.step, reason))
+        return tuple(sorted(candidates.values(), key=lambda candidate: candidate.step))
 
     def _nothing(self) -> SweeperError:
         study = self._request.study
@@ -268,14 +273,16 @@ class Evaluator:
             groups = "; ".join(
                 f"trials {', '.join(map(str, sorted(trials)))}" for trials in by_data.values()
             )
-            self._tell(Notice(f"the held-out data differ between trials: {groups}"))
+            self._report(Notice(f"the held-out data differ between trials: {groups}"))
 
     def _evaluate(
         self, trial: TrialRecord, answers: Answers, settings: StudySettings, launcher: Launcher
     ) -> None:
         """Evaluate one trial's checkpoints in a separate process."""
-        number, proposals = trial.number, trial.proposals
-        began, candidates = time.monotonic(), self._chosen[number]
+        number = trial.number
+        proposals = trial.proposals
+        started = time.monotonic()
+        candidates = self._checkpoints[number]
         with scratch_paths(settings.name, number, "evaluate") as paths:
             end = carry_out(
                 launcher,
@@ -296,11 +303,11 @@ class Evaluator:
             self._pass_over(number, None, end.error)
         elif isinstance(end, ExitStatus):
             self._pass_over(number, None, f"its process {end.describe()}")
-        with self._telling:
-            done = sum(key[0] == number for key in self._measured)
-        seconds = time.monotonic() - began
-        counted = f"{done} of {len(candidates)} checkpoints evaluated"
-        self._tell(Remark(f"trial {number}: {counted} ({seconds:.1f}s)"))
+        with self._lock:
+            measured = sum(key[0] == number for key in self._measured)
+        seconds = time.monotonic() - started
+        progress = f"{measured} of {len(candidates)} checkpoints evaluated"
+        self._report(Remark(f"trial {number}: {progress} ({seconds:.1f}s)"))
 
     def _receive(self, number: int, message: Message) -> None:
         match message:
@@ -309,11 +316,12 @@ class Evaluator:
             case CheckpointPassedOver():
                 self._pass_over(number, message.checkpoint.step, message.reason)
             case Warned():
-                self._tell(Notice(f"evaluation of trial {number}: {message.message}"))
+                self._report(Notice(f"evaluation of trial {number}: {message.message}"))
 
     def _store(self, number: int, message: CheckpointEvaluated) -> None:
         """Store a result at once, so that an interrupted evaluation loses nothing."""
-        checkpoint, data = message.checkpoint, (message.data, message.data_digest)
+        checkpoint = message.checkpoint
+        data = (message.data, message.data_digest)
         self.repository.record_evaluation(
             self._request.study,
             number,
@@ -324,16 +332,16 @@ class Evaluator:
             data_digest=message.data_digest,
             metrics=message.metrics,
         )
-        with self._telling:
+        with self._lock:
             self._measured.add((number, checkpoint.step, checkpoint.digest, *data))
-        self._tell(CheckpointMeasured(number, checkpoint.step, message.metrics))
+        self._report(CheckpointMeasured(number, checkpoint.step, message.metrics))
 
     def _pass_over(self, number: int, step: int | None, reason: str) -> None:
         line = _not_evaluated(number, step, reason)
-        with self._telling:
+        with self._lock:
             self._not_evaluated.append(line)
-        self._tell(Notice(line))
+        self._report(Notice(line))
 
-    def _tell(self, event: Event) -> None:
-        with self._telling:
+    def _report(self, event: Event) -> None:
+        with self._lock:
             self._request.listener(event)

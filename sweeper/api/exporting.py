@@ -32,58 +32,60 @@ def export_apart(
     number: int,
     options: ExportOptions,
     isolation: str,
-    notice: Callable[[str], None],
+    notify: Callable[[str], None],
 ) -> Exported:
     """Write the model of trial ``number`` in a separate process."""
-    found = models.find_to_export(number, options)
-    notice(f"importing TensorFlow and the study {models.study} ...")
-    source = models.code_source(found.row)
-    with open_launcher(source, isolation, notice, "export") as (launcher, loaded):
+    model = models.find_to_export(number, options)
+    notify(f"importing TensorFlow and the study {models.study} ...")
+    source = models.code_source(model.row)
+    with open_launcher(source, isolation, notify, "export") as (launcher, loaded):
         check_code(
             models.study,
             number,
-            fingerprint=found.row.fingerprint,
-            stored=found.row.code,
-            now=loaded.code,
-            origin=found.loaded.origin,
+            fingerprint=model.row.fingerprint,
+            stored=model.row.code,
+            current=loaded.code,
+            origin=model.loaded.origin,
             accept=options.accept_changes,
-            notice=notice,
+            notify=notify,
         )
         if loaded.settings.name not in (models.study, models.study.partition("~")[0]):
             msg = f"{models.source} holds study {loaded.settings.name!r}, not {models.study!r}"
             raise StudyFileError(msg)
-        notice(f"building the model of trial {number} and writing {options.path} ...")
-        settings = StudySettings.from_json({**found.row.definition, "trials": found.row.target})
+        notify(f"building the model of trial {number} and writing {options.path} ...")
+        settings = StudySettings.from_json({**model.row.definition, "trials": model.row.target})
         order = ExportOrder(
             format=options.format,
             path=str(options.path),
-            checkpoint=str(found.loaded.path),
-            training=tuple(str(each.path) for each in found.newest(options.max_to_keep)),
-            card=found.card(options.at),
+            checkpoint=str(model.loaded.path),
+            training=tuple(
+                str(checkpoint.path) for checkpoint in model.newest(options.max_to_keep)
+            ),
+            card=model.card(options.at),
             force=options.force,
             name=options.name,
         )
 
         def receive(message: Message) -> None:
             if isinstance(message, Warned):
-                notice(message.message)
+                notify(message.message)
 
         with scratch_paths(settings.name, number, "export") as paths:
-            files = found.directory if found.directory.is_dir() else paths.trial_files(number)
+            files = model.directory if model.directory.is_dir() else paths.trial_files(number)
             files.mkdir(parents=True, exist_ok=True)
-            assigned = assignment_of(settings, paths, number, 1, proposals=found.trial.proposals)
+            assigned = assignment_of(settings, paths, number, 1, proposals=model.trial.proposals)
             end = carry_out(
                 launcher,
                 replace(assigned, files=str(files), order=order),
-                lambda question: found.value_of(question.name),
+                lambda question: model.value_of(question.name),
                 receive,
             )
     if isinstance(end, ModelExported):
         return Exported(str(options.path), end.card)
     if isinstance(end, Failed):
         if end.traceback:
-            notice(end.traceback)
+            notify(end.traceback)
         raise ExportError(end.error)
-    how = end.describe() if isinstance(end, ExitStatus) else "ended"
-    msg = f"the process that was to build the model of trial {number} {how}; nothing was written"
+    ending = end.describe() if isinstance(end, ExitStatus) else "ended"
+    msg = f"the process that was to build the model of trial {number} {ending}; nothing was written"
     raise ExecutionError(msg)

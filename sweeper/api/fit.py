@@ -98,7 +98,7 @@ def fit(  # noqa: PLR0917 - the signature of Model.fit
         shuffle: As in ``model.fit``, with an order drawn from ``seed`` and the epoch.
         class_weight: As in ``model.fit``.
         sample_weight: As in ``model.fit``.
-        initial_epoch: Number of the first epoch of a training that begins, as in ``model.fit``.
+        initial_epoch: Number of the first epoch of a new training, as in ``model.fit``.
         steps_per_epoch: Batches in an epoch: see `Data`.
         validation_steps: As in ``model.fit``.
         validation_batch_size: ``batch_size`` by default.
@@ -108,7 +108,7 @@ def fit(  # noqa: PLR0917 - the signature of Model.fit
         checkpoint_every: ``"epoch"``, ``Every(…)`` or ``"auto"``.
         keep: Retention rules; the last two checkpoints by default.
         seed: For the order of the data, and for Python's, NumPy's, TensorFlow's and Keras's global
-            generators when the training begins.
+            generators when the training starts.
         deterministic: Use deterministic kernels. Otherwise a resumed training is only as exact as
             the kernels.
         tracked: Further objects to capture, by name: see `Trial.track`.
@@ -149,8 +149,8 @@ def fit(  # noqa: PLR0917 - the signature of Model.fit
         [0, 1]
     """
     directory = parse_location(str(checkpoints))
-    begin = checked_warm_start(warm_start)
-    if callable(begin):
+    initial = checked_warm_start(warm_start)
+    if callable(initial):
         msg = f"warm_start={warm_start!r}; fit has no trials: give it a path or a sweeper.WarmStart"
         raise UsageError(msg)
     if isinstance(directory, RemotePath):
@@ -172,34 +172,49 @@ def fit(  # noqa: PLR0917 - the signature of Model.fit
         raise FactoryError(msg)
     if step is not None and step.model is not model:
         step.bind(model)
-    given, read = FitArguments(
-        *(x, y, batch_size, epochs, verbose, callbacks, validation_split, validation_data, shuffle),
-        *(class_weight, sample_weight, initial_epoch, steps_per_epoch, validation_steps),
-        *(validation_batch_size, validation_freq),
+    arguments, training_data = FitArguments(
+        x,
+        y,
+        batch_size,
+        epochs,
+        verbose,
+        callbacks,
+        validation_split,
+        validation_data,
+        shuffle,
+        class_weight,
+        sample_weight,
+        initial_epoch,
+        steps_per_epoch,
+        validation_steps,
+        validation_batch_size,
+        validation_freq,
     ).read(data, model, step)
     if deterministic:
         tf.config.experimental.enable_op_determinism()
     seeds = TrialSeeds(seed, 0)
     seed_everything(seeds.child("training"))
     sweep_leftovers(directory)
-    origin = _origin(directory, read, seed)
-    tell = notice or _warn
-    loaded = load_newest([directory], tell, origin=origin)
-    kept = read_kept([directory], origin=origin)
-    changed = earlier_call.begin(model, directory, loaded, given, tell)
+    origin = _origin(directory, training_data, seed)
+    notify = notice or _warn
+    loaded = load_newest([directory], notify, origin=origin)
+    # After `load_newest`, which renames damaged checkpoints.
+    kept_checkpoints = read_kept([directory], origin=origin)
+    changed = earlier_call.begin(model, directory, loaded, arguments, notify)
+    # Claimed after these checks, so that a refused call leaves no marker there.
     claim_directory(directory, origin)
     plan = TrainingPlan(
         model=model,
-        data=read,
-        callbacks=given.callback_list(),
-        epochs=int(given.epochs),
+        data=training_data,
+        callbacks=arguments.callback_list(),
+        epochs=int(arguments.epochs),
         objectives=(),
         order_seed=seeds.sequence("order"),
         tracked=dict(tracked or {}),
         step=step,
-        warm_start=begin,
+        warm_start=initial,
         cure="give the changed training another directory (checkpoints=…)",
-        initial_epoch=int(given.initial_epoch),
+        initial_epoch=int(arguments.initial_epoch),
         verbose=verbose,
     )
     with _stop_signals() as stopping:
@@ -209,19 +224,19 @@ def fit(  # noqa: PLR0917 - the signature of Model.fit
             keep or Keep(),
             observer.committed,
             lambda _path: None,
-            warn=tell,
-            kept=kept,
+            warn=notify,
+            kept=kept_checkpoints,
             trained_seconds=0.0 if loaded is None else loaded.trained_seconds,
         ) as writer:
             observer.writer = writer
 
             def train(plan: TrainingPlan) -> TrainingLoop:
-                loop = TrainingLoop(plan, observer, tell)
+                loop = TrainingLoop(plan, observer, notify)
                 loop.run(loaded, changed)
                 return loop
 
             try:
-                loop, returned = train_by_fit(plan, train, given)
+                loop, returned = train_by_fit(plan, train, arguments)
             except Stopped:
                 writer.close()
                 msg = (
@@ -229,12 +244,12 @@ def fit(  # noqa: PLR0917 - the signature of Model.fit
                     "resume, call fit again with the same directory"
                 )
                 raise Interrupted(msg) from None
-    earlier_call.remember(model, directory, given.epochs, loop.position.step)
+    earlier_call.remember(model, directory, arguments.epochs, loop.position.step)
     return returned
 
 
 def _origin(directory: Path, data: Data, seed: int) -> Origin:
-    """Return whose the checkpoints in ``directory`` must be."""
+    """Return the origin that the checkpoints in ``directory`` must have."""
     from sweeper.train.sources.opening import data_fingerprint, data_settings
 
     marker = read_marker(directory)
@@ -246,7 +261,7 @@ def _origin(directory: Path, data: Data, seed: int) -> Origin:
 
 
 class _Observer(Observer):
-    """Watches a training for nobody but the one that called `fit`."""
+    """Observer of a training without a study: it knows the last checkpoint's step and stops on a signal."""
 
     def __init__(self, every: CheckpointEvery, stopping: threading.Event) -> None:
         super().__init__(every)
@@ -261,12 +276,15 @@ class _Observer(Observer):
 
 
 def _warn(message: str) -> None:
-    """Issue a warning at the line that called `fit`, however deep the code that has something to say is."""
+    """Issue a warning at the line that called `fit`, however deep the code that warns is called."""
     import warnings
 
-    frame, level = sys._getframe(1), 2
+    # Unlike `inspect.currentframe`, `sys._getframe` never returns None.
+    frame = sys._getframe(1)
+    level = 2
     while frame.f_back is not None and frame.f_code is not _FIT_CODE:
-        frame, level = frame.f_back, level + 1
+        frame = frame.f_back
+        level += 1
     # Between `fit` and its caller is the check of the arguments' names.
     warnings.warn(message, stacklevel=level + 2)
 
@@ -277,7 +295,8 @@ _FIT_CODE = inspect.unwrap(fit).__code__
 @contextmanager
 def _stop_signals() -> Iterator[threading.Event]:
     """Yield an event that SIGINT, SIGTERM and SIGHUP set; a second signal ends the training at once."""
-    stopping, requests = threading.Event(), StopRequests()
+    stopping = threading.Event()
+    requests = StopRequests()
     if threading.current_thread() is not threading.main_thread():
         yield stopping
         return

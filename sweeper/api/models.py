@@ -60,47 +60,56 @@ _WITHOUT_END = {
 _ATTEMPT = re.compile(r"attempt-(\d+)")
 
 
-Chosen = tuple[LoadedCheckpoint, tuple[KeptCheckpoint, ...]]
+ModelCheckpoints = tuple[LoadedCheckpoint, tuple[KeptCheckpoint, ...]]
 """Variables of a stored model, read and verified, and the trial's kept checkpoints up to it, oldest first: the
 last one has the optimizer's state at the same step."""
 
 
-def choose_model(row: StudyRow, trial: TrialRecord, paths: RunPaths, at: At) -> Chosen:
+def choose_model(row: StudyRow, trial: TrialRecord, paths: RunPaths, at: At) -> ModelCheckpoints:
     """Return the model that ``at`` selects: ``"end"``, ``"best"`` or a step.
 
     Its files are looked up at the database's paths and below the present runs directory.
     """
     origin = Origin(row.name, row.identity, trial.number, row.seed)
     located = [parse_location(path) for path in locate(trial, paths).known]
-    own = [path for path in located if _attempt(path) > trial.anew_after]
-    found = {c.step: c for c in read_kept((), own, origin=origin) if c.good}
-    kept = tuple(found[step] for step in sorted(found))
+    current_paths = [path for path in located if _attempt(path) > trial.anew_after]
+    by_step = {c.step: c for c in read_kept((), current_paths, origin=origin) if c.good}
+    checkpoints = tuple(by_step[step] for step in sorted(by_step))
     if at == "end":
         if trial.state != "complete":
-            begun = f"is {trial.state}, so its training has not ended"
-            raise _missing(trial, kept, _WITHOUT_END.get(trial.state, begun))
-        ends = [paths.end_model(trial.number), *(end_model_beside(path) for path in reversed(own))]
-        return _end_model(trial, kept, list(dict.fromkeys(ends)), origin)
+            unfinished = f"is {trial.state}, so its training has not ended"
+            raise _missing(trial, checkpoints, _WITHOUT_END.get(trial.state, unfinished))
+        ends = [
+            paths.end_model(trial.number),
+            *(end_model_beside(path) for path in reversed(current_paths)),
+        ]
+        return _end_model(trial, checkpoints, list(dict.fromkeys(ends)), origin)
     if at == "best":
-        chosen = best_checkpoint(kept, row.objective, row.direction)
-        lacked = f"has no checkpoint with the objective {row.objective!r}"
+        checkpoint = best_checkpoint(checkpoints, row.objective, row.direction)
+        reason = f"has no checkpoint with the objective {row.objective!r}"
     elif isinstance(at, bool) or not isinstance(at, int):
         msg = f"at={at!r}; it is 'end', 'best', or the step of a kept checkpoint"
         raise UsageError(msg)
     else:
-        chosen, lacked = found.get(at), f"has no checkpoint of step {at}"
-    if chosen is None:
-        raise _missing(trial, kept, lacked)
-    before = tuple(each for each in kept if each.step <= chosen.step)
-    return load_checkpoint(chosen.path), before
+        checkpoint = by_step.get(at)
+        reason = f"has no checkpoint of step {at}"
+    if checkpoint is None:
+        raise _missing(trial, checkpoints, reason)
+    training = tuple(candidate for candidate in checkpoints if candidate.step <= checkpoint.step)
+    return load_checkpoint(checkpoint.path), training
 
 
 def _end_model(
-    trial: TrialRecord, kept: tuple[KeptCheckpoint, ...], ends: Sequence[Location], origin: Origin
-) -> Chosen:
-    loaded = read_end(ends, [checkpoint.path for checkpoint in kept])
-    if loaded is None or not kept:
-        raise _missing(trial, kept, f"has no stored model at the end ({ends[0]} was removed)")
+    trial: TrialRecord,
+    checkpoints: tuple[KeptCheckpoint, ...],
+    ends: Sequence[Location],
+    origin: Origin,
+) -> ModelCheckpoints:
+    loaded = read_end(ends, [checkpoint.path for checkpoint in checkpoints])
+    if loaded is None or not checkpoints:
+        raise _missing(
+            trial, checkpoints, f"has no stored model at the end ({ends[0]} was removed)"
+        )
     foreign = [] if loaded.origin is None else origin.differences(loaded.origin)
     if foreign:
         msg = (
@@ -108,20 +117,25 @@ def _end_model(
             f"Name the runs directory of study {trial.study!r} (--runs-dir, runs_dir=…)"
         )
         raise ForeignCheckpointError(msg)
-    return loaded, kept
+    return loaded, checkpoints
 
 
-def _missing(trial: TrialRecord, kept: Sequence[KeptCheckpoint], lacked: str) -> CheckpointError:
+def _missing(
+    trial: TrialRecord, checkpoints: Sequence[KeptCheckpoint], reason: str
+) -> CheckpointError:
     advice = "it has no kept checkpoint to load instead"
-    if kept:
-        shown = ", ".join(f"{c.step} ({counted(c.epoch, 'epoch')})" for c in kept)
-        advice = f"it keeps checkpoints at the steps {shown}: at={kept[-1].step} is the newest"
-    return CheckpointError(f"trial {trial.number} of study {trial.study!r} {lacked}; {advice}")
+    if checkpoints:
+        steps = ", ".join(f"{c.step} ({counted(c.epoch, 'epoch')})" for c in checkpoints)
+        advice = (
+            f"it keeps checkpoints at the steps {steps}: at={checkpoints[-1].step} is the newest"
+        )
+    return CheckpointError(f"trial {trial.number} of study {trial.study!r} {reason}; {advice}")
 
 
 def _attempt(path: Location) -> int:
-    named = _ATTEMPT.fullmatch(path.parent.parent.name)
-    return 1 << 30 if named is None else int(named[1])
+    match = _ATTEMPT.fullmatch(path.parent.parent.name)
+    # A path without an attempt's name counts as newer than all attempts.
+    return 1 << 30 if match is None else int(match[1])
 
 
 _GONE = (
@@ -132,7 +146,7 @@ _GONE = (
 
 @dataclass(frozen=True)
 class StoredModel:
-    """One trial's model, found but not built; for ``loaded`` and ``training``, see `Chosen`.
+    """One trial's model, found but not built; for ``loaded`` and ``training``, see `ModelCheckpoints`.
 
     ``directory`` is `Trial.directory`, whether or not it is there.
     """
@@ -161,7 +175,9 @@ class StoredModel:
 
     def card(self, at: At) -> dict[str, Any]:
         """Return the content of an export's description that the database has."""
-        row, trial, origin = self.row, self.trial, self.loaded.origin
+        row = self.row
+        trial = self.trial
+        origin = self.loaded.origin
         return {
             "study": row.name,
             "trial": trial.number,
@@ -218,9 +234,10 @@ class StudyModels:
 
     def load_model(self, number: int, at: At, *, accept_changes: bool) -> keras.Model:
         """See `HasModel.load_model`."""
-        found = self.find(number, at)
-        with self._builder(found, accept_changes=accept_changes) as builder:
-            last, loaded = found.training[-1], found.loaded
+        model = self.find(number, at)
+        with self._builder(model, accept_changes=accept_changes) as builder:
+            last = model.training[-1]
+            loaded = model.loaded
             training = loaded if loaded.path == last.path else load_checkpoint(last.path)
             return builder.build(loaded, training)
 
@@ -233,17 +250,17 @@ class StudyModels:
 
     def export(self, number: int, options: ExportOptions) -> Exported:
         """See `HasModel.export`."""
-        found = self.find_to_export(number, options)
-        with self._builder(found, accept_changes=options.accept_changes) as builder:
+        model = self.find_to_export(number, options)
+        with self._builder(model, accept_changes=options.accept_changes) as builder:
             from sweeper.models.writing import ExportJob, export_model
 
-            training = found.newest(options.max_to_keep)
+            training = model.newest(options.max_to_keep)
             job = ExportJob(
                 form=options.format,
                 path=options.path,
-                loaded=found.loaded,
-                training=[load_checkpoint(each.path) for each in training],
-                card=found.card(options.at),
+                loaded=model.loaded,
+                training=[load_checkpoint(checkpoint.path) for checkpoint in training],
+                card=model.card(options.at),
                 force=options.force,
                 name=options.name,
             )
@@ -319,42 +336,42 @@ class StudyModels:
         return load_source(self.code_source(row))
 
     @contextmanager
-    def _builder(self, found: StoredModel, *, accept_changes: bool) -> Iterator[ModelBuilder]:
+    def _builder(self, model: StoredModel, *, accept_changes: bool) -> Iterator[ModelBuilder]:
         import_tensorflow()
         look_for_gpus()
         from sweeper.models.rebuilding import ModelBuilder
         from sweeper.train.randomness.seeds import TrialSeeds
 
-        definition = self.load_definition(found.row)
+        definition = self.load_definition(model.row)
         check_code(
             self.study,
-            found.trial.number,
-            fingerprint=found.row.fingerprint,
-            stored=found.row.code,
-            now=definition.code(),
-            origin=found.loaded.origin,
+            model.trial.number,
+            fingerprint=model.row.fingerprint,
+            stored=model.row.code,
+            current=definition.code(),
+            origin=model.loaded.origin,
             accept=accept_changes,
-            notice=_warn,
+            notify=_warn,
         )
 
         def ask(name: str, distribution: Distribution) -> CategoricalChoice:
             del distribution
-            return found.value_of(name)
+            return model.value_of(name)
 
-        with _directory(found.directory) as directory:
-            position = Repeating.of(found.row.definition).seed_position(
-                found.trial.number, found.trial.proposals
+        with _directory(model.directory) as directory:
+            position = Repeating.of(model.row.definition).seed_position(
+                model.trial.number, model.trial.proposals
             )
-            number = found.trial.number
-            seeds = TrialSeeds(found.row.seed, position)
+            number = model.trial.number
+            seeds = TrialSeeds(model.row.seed, position)
             yield ModelBuilder(definition, number, seeds, directory, ask, _warn)
 
 
 @contextmanager
-def _directory(own: Path) -> Iterator[Path]:
+def _directory(trial_directory: Path) -> Iterator[Path]:
     """Return the trial's directory; a temporary empty one if this machine has none."""
-    if own.is_dir():
-        yield own
+    if trial_directory.is_dir():
+        yield trial_directory
         return
     with tempfile.TemporaryDirectory(prefix="sweeper-") as directory:
         yield Path(directory)

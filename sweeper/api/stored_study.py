@@ -54,8 +54,8 @@ class StoredStudy:
             DatabaseUnavailableError: There is no database.
         """
         with Database.open(self.models.storage, create=False) as database:
-            found = Repository(database).results(self.name)
-        return found.with_models(self.models)
+            results = Repository(database).results(self.name)
+        return results.with_models(self.models)
 
     def status(self) -> StudyStatus:
         """Return how many trials are in each state; see `results` for errors."""
@@ -63,7 +63,7 @@ class StoredStudy:
 
     @property
     def trials(self) -> tuple[TrialRecord, ...]:
-        """Return every trial that has begun, by its number."""
+        """Return every trial that has started, by its number."""
         return self.results().trials
 
     @property
@@ -85,7 +85,7 @@ class StoredStudy:
         """Return the study's definition, imported from its file.
 
         Raises:
-            StudyFileError: The file is missing; the message says how to give its path.
+            StudyFileError: The file is missing; the message names the argument for its path.
             StudyImportError: It raised while it was imported.
         """
         with Database.open(self.models.storage, create=False) as database:

@@ -1,4 +1,4 @@
-"""`Study`: a definition that can be run, resumed and asked for its results."""
+"""`Study`: a definition that can be run and resumed, and that returns its results."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Study(StudyDefinition):
     `run` stores everything in a database: called again, it resumes, bit for bit.
 
     Examples:
-        >>> results = study.run(workers=2)  # again: it goes on, or has nothing left to do
+        >>> results = study.run(workers=2)  # again: it continues, or nothing is left to do
     """
 
     def run(
@@ -83,7 +83,7 @@ class Study(StudyDefinition):
                 ``runs_dir`` by default.
             accept_inexact: Run although an audit found a difference; it is recorded, and every
                 command that reads the study says so.
-            fresh: Begin a new study; an existing one of this name is renamed to ``name~1`` (or the
+            fresh: Start a new study; an existing one of this name is renamed to ``name~1`` (or the
                 next free number), with its files.
             epochs: A larger number of epochs than the definition's; finished trials are extended to
                 it. See `Study.extend`.
@@ -161,14 +161,14 @@ class Study(StudyDefinition):
         """Train finished trials further, then run the study to its total.
 
         A trial that is extended from 5 epochs to 12 ends bit-identical to one that trained 12 from
-        its beginning; its result at 5 is kept (`TrialRecord.lengths`). That holds for code that does not depend on the
+        its start; its result at 5 is kept (`TrialRecord.lengths`). That holds for code that does not depend on the
         number of epochs; a learning rate that decays over all steps is noticed. After an interruption,
         `resume` continues the extension.
 
         Args:
             epochs: Total number of epochs, finished ones included.
             trials: Numbers of the trials; None for all complete and interrupted trials and all that
-                have not begun.
+                have not started.
             best: Instead of numbers, how many of the best trials.
             options: The arguments of `run`.
 
@@ -214,8 +214,8 @@ class Study(StudyDefinition):
         """
         from sweeper.spec.repeating import ConfirmRequest
 
-        asked = ConfirmRequest(best, tuple(trials or ()), repeats, at_most)
-        return self.run(confirm=asked, **options)
+        request = ConfirmRequest(best, tuple(trials or ()), repeats, at_most)
+        return self.run(confirm=request, **options)
 
     def results(
         self, *, storage: str | None = None, runs_dir: str | Path | None = None
@@ -294,8 +294,8 @@ class Study(StudyDefinition):
     def check(self, *, workers: int | None = None, listener: Listener | None = None) -> CheckReport:
         """Check the study before it runs, as `sweeper check` does: independence, exactness, cost.
 
-        Its first trial is trained for some short epochs, and again, killed and resumed, each time in processes
-        of its own. Nothing is stored, and this process imports no TensorFlow.
+        Its first trial is trained for some short epochs, and again, killed and resumed, each time in separate
+        processes. Nothing is stored, and this process imports no TensorFlow.
 
         Args:
             workers: Parallel trials, for the estimates; the machine's cores by default.
@@ -320,7 +320,7 @@ class Study(StudyDefinition):
             return check_study(
                 source_of(self),
                 workers=settings.workers,
-                tell=lambda doing: progress(Doing(doing)),
+                tell=lambda activity: progress(Doing(activity)),
             )
 
     def verify(
@@ -424,26 +424,26 @@ def load_study(
     Examples:
         >>> stored = sweeper.load_study("digits")
     """
-    given = os.fspath(target)
-    stored = isinstance(target, str) and is_name(given) and not Path(given).is_file()
-    if stored or source is not None:
+    name = os.fspath(target)
+    may_be_stored = isinstance(target, str) and is_name(name) and not Path(name).is_file()
+    if may_be_stored or source is not None:
         from sweeper.api.stored_study import StoredStudy, is_stored
 
         settings = _settings(storage, runs_dir, checkpoints_dir)
-        if is_stored(given, settings.storage):
-            return StoredStudy(given, _models(given, settings, source=source))
-        if any(each is not None for each in (storage, runs_dir, checkpoints_dir, source)):
-            msg = f"there is no study {given!r} in {shown_url(settings.storage)}"
+        if is_stored(name, settings.storage):
+            return StoredStudy(name, _models(name, settings, source=source))
+        if any(option is not None for option in (storage, runs_dir, checkpoints_dir, source)):
+            msg = f"there is no study {name!r} in {shown_url(settings.storage)}"
             raise UnknownStudyError(msg)
     try:
-        definition = load_definition(given)
+        definition = load_definition(name)
     except StudyFileError as error:
-        if not stored:
+        if not may_be_stored:
             raise
         msg = f"{error}; and there is no study of that name in {shown_url(settings.storage)}"
         raise StudyFileError(msg) from None
     if not isinstance(definition, Study):
-        msg = f"{given} holds a bare StudyDefinition; write sweeper.Study(…) instead"
+        msg = f"{name} holds a bare StudyDefinition; write sweeper.Study(…) instead"
         raise StudyFileError(msg)
     return definition
 
@@ -485,10 +485,11 @@ def asked_extension(
     if trials is not None and best is not None:
         msg = "both trials= and best= were given; give one of them"
         raise UsageError(msg)
+    numbers = None
+    if trials is not None:
+        numbers = tuple(checked_whole(number, "trials", least=0) for number in trials)
     return Extension(
         checked_whole(epochs, "epochs", least=1),
-        None
-        if trials is None
-        else tuple(checked_whole(number, "trials", least=0) for number in trials),
+        numbers,
         None if best is None else checked_whole(best, "best", least=1),
     )

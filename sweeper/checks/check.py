@@ -7,7 +7,7 @@ between the two at a checkpoint before the kill is nondeterministic; what differ
 
 Each replay has its own fork server, so that they differ in addresses and orders of sets, as a run and its
 resume do. `sweeper.run.replays` compares them, as `verify` and audits do. Where something differs
-after the kill, a third replay, killed in the same way, tells whether the trial repeats. No database is opened,
+after the kill, a third replay, killed in the same way, shows whether the trial repeats. No database is opened,
 every file of the check is below a temporary directory, and what its trials change elsewhere is undone.
 
 If the first trial leaves something outside of its directory, another one is trained with it, and without. It is the one
@@ -113,18 +113,20 @@ def check_study(
         ExecutionError: A process could not be started.
         Interrupted: SIGINT was received.
     """
-    began = time.monotonic()
+    started = time.monotonic()
     source = target_source(source) if isinstance(source, str) else source
     file = Path(split_target(source.target)[0]).resolve()
     disk = Disk(roots_of(str(file)), tell)
-    with contextlib.ExitStack() as held:
-        held.enter_context(_reporting_interrupts())
-        held.enter_context(disk)
-        directory = Path(held.enter_context(scratch_directory("check")))
-        processes = [held.enter_context(ServerProcess()) for _ in range(2)]
-        servers, imports = [], []
-        for process in processes:  # one after the other, because the import may make a file
-            servers.append(held.enter_context(contextlib.closing(WarmServer(source, process))))
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(_reporting_interrupts())
+        stack.enter_context(disk)
+        directory = Path(stack.enter_context(scratch_directory("check")))
+        processes = [stack.enter_context(ServerProcess()) for _ in range(2)]
+        servers = []
+        imports = []
+        # One after the other, because the import may make a file, which the second one then finds.
+        for process in processes:
+            servers.append(stack.enter_context(contextlib.closing(WarmServer(source, process))))
             imports.append(servers[-1].loaded())
         loaded = imports[0]
         settings = loaded.settings
@@ -149,7 +151,7 @@ def check_study(
         report,
         findings=(*report.findings, *noted),
         removed=tuple(disk.removed),
-        seconds={"total": time.monotonic() - began},
+        seconds={"total": time.monotonic() - started},
     )
 
 
@@ -171,7 +173,7 @@ class _Check:
     launchers: Sequence[Launcher]
     file: str
     directory: Path
-    tell: Callable[[str], None]
+    notify: Callable[[str], None]
     disk: Disk
     stopping: threading.Event = field(default_factory=threading.Event)
     asked: dict[str, Distribution] = field(default_factory=dict)
@@ -197,39 +199,42 @@ class _Check:
             if why:
                 message = f"every trial {start}, because {why}"
                 self._find("note", "settings", message, self._argument("name"))
-        self.tell("training the first trial for some short epochs")
-        trained = self._train(0, "first")
-        self._report(trained)
-        replayed, held = [trained], []
-        if not isinstance(trained.end, Failed) and trained.end is not None:
-            self._look_at_files(trained)
+        self.notify("training the first trial for some short epochs")
+        undisturbed = self._train(0, "first")
+        self._report(undisturbed)
+        replayed = [undisturbed]
+        promises = []
+        if not isinstance(undisturbed.end, Failed) and undisturbed.end is not None:
+            self._look_at_files(undisturbed)
             self.disk.undo()
-            held += [
+            promises += [
                 "a trial starts from scratch: its factories make its model, optimizer and callbacks",
                 "everything that training changes can be captured",
             ]
             names = [objective.name for objective in self.settings.objectives]
-            if any(set(names) <= set(epoch.metrics) for epoch in trained.epochs.values()):
-                objective = ", ".join(map(repr, names))
-                ways = " and ".join(f"{each.direction}d" for each in self.settings.objectives)
-                held.append(f"the objective {objective}, {ways}, is among the metrics of an epoch")
-            kill = kill_of(getattr(trained.end, "step", 0), trained.steps_per_epoch)
-            compared = self._resume(trained, kill)
+            if any(set(names) <= set(epoch.metrics) for epoch in undisturbed.epochs.values()):
+                listed = ", ".join(map(repr, names))
+                ways = " and ".join(
+                    f"{objective.direction}d" for objective in self.settings.objectives
+                )
+                promises.append(f"the objective {listed}, {ways}, is among the metrics of an epoch")
+            kill = kill_of(getattr(undisturbed.end, "step", 0), undisturbed.steps_per_epoch)
+            compared = self._resume(undisturbed, kill)
             if compared is not None:
                 level: Level = "error" if self.settings.deterministic else "warning"
-                findings, promises = judge(trained, compared, kill, level)
+                findings, replay_promises = judge(undisturbed, compared, kill, level)
                 self.findings += findings
-                held += promises
-                replayed += [each for each in (compared.replayed, compared.again) if each]
+                promises += replay_promises
+                replayed += [replay for replay in (compared.replayed, compared.again) if replay]
         return CheckReport(
             study=self.settings.name,
             findings=tuple(ranked(dict.fromkeys(self.findings))),
-            held=tuple(held),
+            held=tuple(promises),
             metrics=tuple(
-                dict.fromkeys(n for epoch in trained.epochs.values() for n in epoch.metrics)
+                dict.fromkeys(n for epoch in undisturbed.epochs.values() for n in epoch.metrics)
             ),
-            estimate=estimate(self.settings, trained, workers=workers),
-            steps=sum(getattr(each.end, "step", 0) for each in replayed),
+            estimate=estimate(self.settings, undisturbed, workers=workers),
+            steps=sum(getattr(replay.end, "step", 0) for replay in replayed),
         )
 
     def _find(self, level: Level, check: str, message: str, line: Line | None) -> None:
@@ -254,13 +259,14 @@ class _Check:
 
     def _train(self, number: int, directory: str) -> Replayed:
         """Train a shortened trial."""
-        order, below = self._order(number), self.directory / directory
+        order = self._order(number)
+        below = self.directory / directory
         try:
             return run_again(order, self.launchers[:1], below, lambda _: None, self.stopping)
         except ReplayDiedError as died:
             if not isinstance(died.replayed.end, Failed):
-                what = "after its factories ran" if died.replayed.authors else "in its factories"
-                message = f"the process of trial {number} {died.how} {what}"
+                stage = "after its factories ran" if died.replayed.authors else "in its factories"
+                message = f"the process of trial {number} {died.how} {stage}"
                 self._find("error", "build", message, self._argument("model"))
             return died.replayed
 
@@ -275,10 +281,11 @@ class _Check:
 
     def _look_at_files(self, first: Replayed) -> None:
         """If trial 0 left something outside of its directory, train another trial with it, and without."""
-        left, number = self.disk.left(), self._most_different()
-        if not left or number is None:
+        paths = self.disk.left()
+        number = self._most_different()
+        if not paths or number is None:
             return
-        self.tell(f"training trial {number} with what trial 0 left, and without")
+        self.notify(f"training trial {number} with what trial 0 left, and without")
         beside = self._train(number, "with")
         self.disk.undo()
         alone = self._train(number, "without")
@@ -287,8 +294,8 @@ class _Check:
             return
         self.disk.undo()
         if _outcome(self._train(number, "again")) != _outcome(alone):
-            return  # the trial does not repeat at all, which the next replay says
-        self._find("error", "files", _dependence(first, beside, alone, left, number), None)
+            return  # the trial does not repeat at all, which the next replay reports
+        self._find("error", "files", _dependence(first, beside, alone, paths, number), None)
 
     def _most_different(self) -> int | None:
         """Return the number of the trial whose parameters differ the most from those of trial 0; None without one."""
@@ -296,17 +303,19 @@ class _Check:
         draws = [_drawing(self.search, number) for number in numbers]
 
         def differing(number: int) -> int:
-            return sum(draws[number](*each) != draws[0](*each) for each in self.asked.items())
+            return sum(
+                draws[number](*parameter) != draws[0](*parameter)
+                for parameter in self.asked.items()
+            )
 
         return max(numbers[1:], key=differing, default=None)
 
-    def _resume(self, trained: Replayed, kill: Kill | None) -> ReplayComparison | None:
+    def _resume(self, undisturbed: Replayed, kill: Kill | None) -> ReplayComparison | None:
         """Run the replay that is killed and resumed; None if it could not be compared."""
-        self.tell(
-            "training it again"
-            if kill is None
-            else f"training it again, killed after step {kill.after} and resumed"
-        )
+        activity = "training it again"
+        if kill is not None:
+            activity += f", killed after step {kill.after} and resumed"
+        self.notify(activity)
 
         def prepare(_directory: Path) -> ReplayOrder:
             self.disk.undo()
@@ -315,17 +324,20 @@ class _Check:
         replay = ComparedReplay(
             prepare=prepare,
             directory=self.directory / "resumed",
-            references={at: Path(each.path) for at, each in trained.checkpoints.items()},
-            files=trained.directory,
+            references={
+                position: Path(checkpoint.path)
+                for position, checkpoint in undisturbed.checkpoints.items()
+            },
+            files=undisturbed.directory,
             launchers=self.launchers[::-1],
             stopping=self.stopping,
-            epochs=trained.metrics,
+            epochs=undisturbed.metrics,
         )
         try:
             compared = replay.run()
         except ReplayDiedError as died:
             message = (
-                f"the resumed trial did not reach step {getattr(trained.end, 'step', 0)}, which the "
+                f"the resumed trial did not reach step {getattr(undisturbed.end, 'step', 0)}, which the "
                 f"same trial without a kill reached: its process {died.how}"
             )
             end = died.replayed.end
@@ -334,8 +346,8 @@ class _Check:
             return None
         failed = compared.replayed.end
         if isinstance(failed, Failed):
-            what = "resumed" if compared.replayed.processes > 1 else "trained again"
-            message = f"the trial that was {what} failed: {failed.error}"
+            action = "resumed" if compared.replayed.processes > 1 else "trained again"
+            message = f"the trial that was {action} failed: {failed.error}"
             self._find("error", "resume", message, failed.line or self._argument("model"))
             return None
         return compared
@@ -350,47 +362,54 @@ def _outcome(replayed: Replayed) -> tuple[int, str, str]:
     return (0, end.error, "") if isinstance(end, Failed) else _end(replayed)
 
 
+def _ending(replayed: Replayed) -> str:
+    """Describe the end of a training: its error, or its value."""
+    if isinstance(replayed.end, Failed):
+        return f"fails ({replayed.end.error})"
+    return f"ends with {_end(replayed)[1]}"
+
+
 def _dependence(
-    first: Replayed, beside: Replayed, alone: Replayed, left: set[str], number: int
+    first: Replayed, beside: Replayed, alone: Replayed, paths: set[str], number: int
 ) -> str:
     """Return the message about a trial that is another one with what trial 0 left."""
-    read = {use.path: use for use in uses_from_json(beside.files) if use.read_digest or use.asked}
+    uses = uses_from_json(beside.files)
+    read = {use.path: use for use in uses if use.read_digest or use.asked}
     wrote = {use.path: use for use in uses_from_json(first.files)}
-    decisive = sorted(left & read.keys()) or sorted(left)
+    decisive = sorted(paths & read.keys()) or sorted(paths)
     names = []
     for path in decisive[:_SHOWN]:
-        lines = [f"written by {use.wrote_at}" for use in [wrote.get(path)] if use and use.wrote_at]
-        lines += [f"read by {use.read_at}" for use in [read.get(path)] if use and use.read_at]
+        lines = []
+        if path in wrote and wrote[path].wrote_at:
+            lines.append(f"written by {wrote[path].wrote_at}")
+        if path in read and read[path].read_at:
+            lines.append(f"read by {read[path].read_at}")
         name = path.removeprefix(f"{Path.cwd()}/")
         names.append(f"{name} ({', '.join(lines)})" if lines else name)
     more = len(decisive) - _SHOWN
-    what = ", ".join(names) + (f" and {more} more" if more > 0 else "")
-    ends = [
-        f"fails ({each.end.error})"
-        if isinstance(each.end, Failed)
-        else f"ends with {_end(each)[1]}"
-        for each in (beside, alone)
-    ]
+    files = ", ".join(names) + (f" and {more} more" if more > 0 else "")
+    ends = [_ending(replay) for replay in (beside, alone)]
     same = "" if ends[0] != ends[1] else " and other weights"
     return (
-        f"trial {number} depends on what trial 0 left in {what}: with it, it {ends[0]}, and without it "
+        f"trial {number} depends on what trial 0 left in {files}: with it, it {ends[0]}, and without it "
         f"{ends[1]}{same}; {CURE_OR_BEFORE}"
     )
 
 
-def estimate(settings: StudySettings, trained: Replayed, *, workers: int) -> Estimate | None:
+def estimate(settings: StudySettings, replay: Replayed, *, workers: int) -> Estimate | None:
     """Return estimates of the study's time and disk, from a shortened trial; None if no epoch ended."""
-    lengths, starts = trained.lengths, trained.started_after
-    if not trained.epoch_seconds or starts is None or lengths is None:
+    lengths = replay.lengths
+    starts = replay.started_after
+    if not replay.epoch_seconds or starts is None or lengths is None:
         return None
     # TensorFlow traces the steps of the first epoch.
-    seconds = trained.epoch_seconds[1:] or trained.epoch_seconds
+    seconds = replay.epoch_seconds[1:] or replay.epoch_seconds
     epoch = trial = study = None
     if lengths.steps is not None:
         epoch = lengths.times * sum(seconds) / len(seconds)
         trial = starts + settings.epochs * epoch
         study = trial * math.ceil(settings.trials / workers)
-    kept = checkpoints_kept(settings, lengths.steps, trial)
+    checkpoints = checkpoints_kept(settings, lengths.steps, trial)
     return Estimate(
         steps_per_epoch=lengths.steps,
         epoch_seconds=epoch,
@@ -398,9 +417,9 @@ def estimate(settings: StudySettings, trained: Replayed, *, workers: int) -> Est
         trial_seconds=trial,
         study_seconds=study,
         workers=workers,
-        checkpoint_bytes=trained.bytes,
-        checkpoints_kept=kept,
-        disk_bytes=trained.bytes * kept * settings.trials,
+        checkpoint_bytes=replay.bytes,
+        checkpoints_kept=checkpoints,
+        disk_bytes=replay.bytes * checkpoints * settings.trials,
     )
 
 
@@ -408,23 +427,26 @@ def checkpoints_kept(
     settings: StudySettings, steps_per_epoch: int | None, trial_seconds: float | None
 ) -> int:
     """Return the maximum number of checkpoints that a finished trial keeps."""
-    epochs, seconds = settings.epochs, trial_seconds or 0.0
-    every, keep = settings.checkpoint_every, settings.keep
+    epochs = settings.epochs
+    seconds = trial_seconds or 0.0
+    every = settings.checkpoint_every
+    keep = settings.keep
     taken = math.inf if every == "auto" else epochs
     if isinstance(every, Mapping):
         lengths = {"epochs": epochs, "steps": epochs * (steps_per_epoch or 0), "seconds": seconds}
-        intervals = {unit: each for unit in lengths if (each := every.get(unit))}
-        taken = 1 + sum(math.ceil(lengths[unit] / each) for unit, each in intervals.items())
-    wanted = math.inf
+        intervals = {unit: interval for unit in lengths if (interval := every.get(unit))}
+        taken = 1 + sum(math.ceil(lengths[unit] / interval) for unit, interval in intervals.items())
+    by_rules = math.inf
     if keep.get("when") is None:
         by_epochs = epochs // (keep.get("every_epochs") or math.inf)
         by_hours = seconds // (3600 * (keep.get("every_hours") or math.inf))
-        wanted = keep.get("last", 1) + keep.get("best", 0) + by_epochs + by_hours
-    most = min(wanted, taken, keep.get("at_most") or math.inf)
+        by_rules = keep.get("last", 1) + keep.get("best", 0) + by_epochs + by_hours
+    most = min(by_rules, taken, keep.get("at_most") or math.inf)
     return 1 if math.isinf(most) else max(1, int(most))
 
 
 _SHOWN = 3
+"""Differences, or files, that a message names."""
 
 _CHECKS = {
     "DataError": ("data", "data"),
@@ -457,78 +479,88 @@ def finding_of_failure(failed: Failed, argument: Callable[[str], Line | None]) -
 
 
 def judge(
-    trained: Replayed, compared: ReplayComparison, kill: Kill | None, level: Level
+    undisturbed: Replayed, compared: ReplayComparison, kill: Kill | None, level: Level
 ) -> tuple[list[CheckFinding], list[str]]:
     """Return findings on whether a trial repeats and survives a kill, and the promises that hold.
 
     ``compared`` is the comparison of the first replay with the second, and ``level`` that of a difference.
     """
-    authors = trained.authors
+    authors = undisturbed.authors
     if authors is None:
         msg = "the first replay did not build its trial"
         raise ValueError(msg)
-    measured = {each.name: each for each in compared.differences if each.level == "note"}
+    measured = {
+        difference.name: difference
+        for difference in compared.differences
+        if difference.level == "note"
+    }
     notes = [
         CheckFinding(
             "note",
             "determinism",
-            f"{each.name} differs between two runs of the same trial ({each.how}); no result "
+            f"{difference.name} differs between two runs of the same trial ({difference.how}); no result "
             "depends on it",
-            _line([each], authors),
+            _line([difference], authors),
         )
-        for each in measured.values()
+        for difference in measured.values()
     ]
 
-    def found(check: str, message: str, line: Line | None) -> tuple[list[CheckFinding], list[str]]:
+    def failure(
+        check: str, message: str, line: Line | None
+    ) -> tuple[list[CheckFinding], list[str]]:
         return [*notes, CheckFinding(level, check, message, line)], []
 
-    if trained.weights != compared.replayed.weights:
+    if undisturbed.weights != compared.replayed.weights:
         message = (
             f"the model factory {authors.model.name} returned different initial weights in a "
             f"second run of the same trial with the same seed; {_AGAIN}"
         )
-        return found("seeds", message, authors.model.line)
-    by_step = {
-        step: differing
-        for (step, _), seen in sorted(compared.checkpoints.items())
-        if (differing := errors(seen.differences))
-    }
-    ours, theirs = _end(trained), _end(compared.replayed)
-    if not by_step and ours != theirs:
-        how = f"{ours} undisturbed, {theirs} resumed"
-        by_step = {ours[0]: [Difference("position", "end", "the end", how, "error", False)]}
+        return failure("seeds", message, authors.model.line)
+    by_step: dict[int, list[Difference]] = {}
+    for (step, _), checkpoint in sorted(compared.checkpoints.items()):
+        differences = errors(checkpoint.differences)
+        if differences:
+            by_step[step] = differences
+    undisturbed_end = _end(undisturbed)
+    resumed_end = _end(compared.replayed)
+    if not by_step and undisturbed_end != resumed_end:
+        ends = f"{undisturbed_end} undisturbed, {resumed_end} resumed"
+        by_step = {
+            undisturbed_end[0]: [Difference("position", "end", "the end", ends, "error", False)]
+        }
     if by_step:
         first = min(by_step)
-        line, rest = _line(by_step[first], authors), len(by_step[first]) - _SHOWN
-        shown = "; ".join(map(str, by_step[first][:_SHOWN]))
-        shown += f" (and {rest} more)" if rest > 0 else ""
+        line = _line(by_step[first], authors)
+        rest = len(by_step[first]) - _SHOWN
+        values = "; ".join(map(str, by_step[first][:_SHOWN]))
+        values += f" (and {rest} more)" if rest > 0 else ""
         suspects = ", ".join(authors.users or (str(authors.data), str(authors.model)))
         if kill is None or first <= kill.checkpoint or compared.repeats is False:
             message = (
                 "the trial is nondeterministic: in a second run of it, these differ at step "
-                f"{first}: {shown}; look in {suspects}; {_AGAIN}"
+                f"{first}: {values}; look in {suspects}; {_AGAIN}"
             )
-            return found("determinism", message, line)
+            return failure("determinism", message, line)
         message = (
             f"killed after step {kill.after} and resumed at step {kill.checkpoint}, the trial "
-            f"differs from the same trial without the kill: at step {first} these differ: {shown}. "
+            f"differs from the same trial without the kill: at step {first} these differ: {values}. "
             "Some state that training changes is not in checkpoints (in a module variable, the "
             f"environment, a file, an object of a library); look in {suspects}; keep it in the "
             "callback or model, or register it with Trial.track"
         )
-        return found("resume", message, line)
-    end = ours[0]
-    held = [
+        return failure("resume", message, line)
+    steps = undisturbed_end[0]
+    promises = [
         "the same seed gives the same initial weights in two processes",
-        f"{end} steps repeat bit for bit in another process",
+        f"{steps} steps repeat bit for bit in another process",
     ]
     if kill is not None:
-        held.append(
+        promises.append(
             f"killed (SIGKILL) after step {kill.after} and resumed at step {kill.checkpoint} in a "
-            f"fresh process, the trial is bit-identical at step {end}: weights, optimizer, "
+            f"fresh process, the trial is bit-identical at step {steps}: weights, optimizer, "
             "metrics, history, callbacks, generators"
         )
-    return notes, held
+    return notes, promises
 
 
 def _end(replayed: Replayed) -> tuple[int, str, str]:
@@ -539,11 +571,11 @@ def _end(replayed: Replayed) -> tuple[int, str, str]:
     return end.step, repr(end.value), end.digest
 
 
-def _line(found: Sequence[Difference], authors: StudyAuthors) -> Line | None:
+def _line(differences: Sequence[Difference], authors: StudyAuthors) -> Line | None:
     """Return the line of the user's callback in which the first difference is, or of a likely one."""
-    own = [callback for callback in authors.callbacks if callback.line is not None]
-    for each in found:
-        named = [c for c in own if each.name.startswith(f"callback {c.name}")]
-        if named:
-            return max(named, key=lambda callback: len(callback.name)).line
-    return own[0].line if own else authors.model.line
+    callbacks = [callback for callback in authors.callbacks if callback.line is not None]
+    for difference in differences:
+        candidates = [c for c in callbacks if difference.name.startswith(f"callback {c.name}")]
+        if candidates:
+            return max(candidates, key=lambda callback: len(callback.name)).line
+    return callbacks[0].line if callbacks else authors.model.line

@@ -52,7 +52,7 @@ print("sweeper:" + json.dumps({
 def _ask() -> Mapping[str, Any]:
     """Run TensorFlow in another process; return ``devices`` and ``repeats``, or ``error``."""
     try:
-        done = subprocess.run(
+        process = subprocess.run(
             [sys.executable, "-c", _PROBE],
             capture_output=True,
             text=True,
@@ -61,28 +61,28 @@ def _ask() -> Mapping[str, Any]:
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         return {"error": f"{type(error).__name__}: {error}"}
-    lines = [line for line in done.stdout.splitlines() if line.startswith("sweeper:")]
-    if done.returncode or not lines:
-        last = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
-        return {"error": f"exited with {done.returncode}: {last}"}
+    lines = [line for line in process.stdout.splitlines() if line.startswith("sweeper:")]
+    if process.returncode or not lines:
+        last = (process.stderr.strip().splitlines() or ["it said nothing"])[-1]
+        return {"error": f"exited with {process.returncode}: {last}"}
     answer: dict[str, Any] = json.loads(lines[0].removeprefix("sweeper:"))
     return answer
 
 
 def tensorflow_findings() -> Iterator[Diagnostic]:
     """Check that TensorFlow runs, which devices it has, and that a gradient repeats bit for bit."""
-    said = _ask()
-    if "error" in said:
+    answer = _ask()
+    if "error" in answer:
         yield Diagnostic(
             "machine",
             "TensorFlow",
             "broken",
-            said["error"],
+            answer["error"],
             "a Python that can import TensorFlow and run ops",
             'look at the output of `python -c "import tensorflow"`',
         )
         return
-    devices = said["devices"]
+    devices = answer["devices"]
     gpus = devices.count("GPU")
     yield Diagnostic(
         "machine",
@@ -93,14 +93,16 @@ def tensorflow_findings() -> Iterator[Diagnostic]:
         "" if gpus else "if there should be a GPU, look at the output of nvidia-smi",
     )
     level: Level = "ok"
-    seen, advice = "a convolution's gradient is the same bits twice", ""
-    if not said["repeats"]:
-        level, seen = "unpromised", "it differs between two runs"
+    observed = "a convolution's gradient is the same bits twice"
+    advice = ""
+    if not answer["repeats"]:
+        level = "unpromised"
+        observed = "it differs between two runs"
         advice = (
             "try another version of TensorFlow or of the driver; otherwise set deterministic=False"
         )
     expected = "the same bits in each run, which an exact resume needs"
-    yield Diagnostic("machine", "deterministic kernels", level, seen, expected, advice)
+    yield Diagnostic("machine", "deterministic kernels", level, observed, expected, advice)
 
 
 _EXTRA = re.compile(r'extra == "([^"]+)"')
@@ -117,23 +119,25 @@ def package_findings() -> Iterator[Diagnostic]:
     except metadata.PackageNotFoundError:
         texts = []  # imported from a checkout
     for requirement in map(Requirement, texts):
-        marker, found = requirement.marker, version_of(requirement.name)
+        marker = requirement.marker
+        version = version_of(requirement.name)
         extra = _EXTRA.search(str(marker or ""))
         if marker is not None and not marker.evaluate({"extra": extra[1] if extra else ""}):
             continue
-        fits = bool(found) and Version(found) in requirement.specifier
-        name, expected, seen = (
-            requirement.name,
-            str(requirement.specifier),
-            found or "not installed",
-        )
+        fits = bool(version) and Version(version) in requirement.specifier
+        name = requirement.name
+        expected = str(requirement.specifier)
+        observed = version or "not installed"
         if extra is None:
             advice = "" if fits else install_command("", f"{name}{expected}")
             level: Level = "ok" if fits else "broken"
-            yield Diagnostic("packages", name, level, seen, expected or "any version", advice)
-        elif found and not fits:
-            name, expected = f"[{extra[1]}] {name}", f"{expected}; only needed if you use it"
-            yield Diagnostic("packages", name, "note", seen, expected, install_command(extra[1]))
+            yield Diagnostic("packages", name, level, observed, expected or "any version", advice)
+        elif version and not fits:
+            name = f"[{extra[1]}] {name}"
+            expected = f"{expected}; only needed if you use it"
+            yield Diagnostic(
+                "packages", name, "note", observed, expected, install_command(extra[1])
+            )
 
 
 def _exact_versions(environment: Environment) -> Diagnostic:
@@ -143,17 +147,21 @@ def _exact_versions(environment: Environment) -> Diagnostic:
     result = None if environment.tested else kept_result(environment)
     level: Level = "ok"
     if environment.tested:
-        seen, advice = "tested", ""
+        observed = "tested"
+        advice = ""
     elif result is None:
-        level, seen = "note", "not tested"
+        level = "note"
+        observed = "not tested"
         advice = "the next run tests them, in some seconds"
     elif result.passed:
-        seen, advice = "its self-test passed", ""
+        observed = "its self-test passed"
+        advice = ""
     else:
-        level, seen = "unpromised", f"the self-test failed: {'; '.join(result.differences)}"
+        level = "unpromised"
+        observed = f"the self-test failed: {'; '.join(result.differences)}"
         advice = "install tested versions"
-    seen = f"{environment.described}: {seen}"
-    return Diagnostic("packages", "exactness", level, seen, expected, advice)
+    observed = f"{environment.described}: {observed}"
+    return Diagnostic("packages", "exactness", level, observed, expected, advice)
 
 
 _NETWORK = ("nfs", "cifs", "smb", "fuse.sshfs", "9p", "lustre", "glusterfs", "afs", "beegfs")
@@ -164,8 +172,9 @@ def disk_finding(storage: str) -> Diagnostic:
     """Check that the SQLite database of a URL is not on a network's disk; the file need not exist."""
     url = parse_url(storage)
     if url.get_backend_name() != "sqlite":
-        seen, expected = "PostgreSQL keeps the studies", "a server, or a file on a local disk"
-        return Diagnostic("database", "disk", "ok", seen, expected)
+        observed = "PostgreSQL keeps the studies"
+        expected = "a server, or a file on a local disk"
+        return Diagnostic("database", "disk", "ok", observed, expected)
     file = Path(str(url.database)).absolute()
     kind = _file_system(file.resolve())
     network = kind.lower().startswith(_NETWORK)

@@ -121,7 +121,7 @@ class ReplayRun(JsonRecord):
 
     Attributes:
         steps: Optimizer steps at its end.
-        starts: The step at which each of its processes began.
+        starts: The step at which each of its processes started.
         killed_at: The step at which the first process was to be killed; None without a kill.
         seed: Seed of that step.
     """
@@ -197,15 +197,17 @@ class TrialVerification(PrintedRecord):
             also = f" (and {more} more)" if more else ""
             return f"{self._differing[0].message}{also}"
         compared = ((self.compared.epochs, "epoch"), (self.compared.checkpoints, "checkpoint"))
-        shown = ", ".join(counted(count, noun) for count, noun in compared if count)
-        how = f"final digest, value, {shown} equal" if shown else "final digest and value equal"
+        counts = ", ".join(counted(count, noun) for count, noun in compared if count)
+        sentence = "final digest and value equal"
+        if counts:
+            sentence = f"final digest, value, {counts} equal"
         if self.replay is not None and len(self.replay.starts) > 1:
             last = self.replay.starts[-1]
-            how += f", killed at step {self.replay.killed_at} and resumed at step {last}"
+            sentence += f", killed at step {self.replay.killed_at} and resumed at step {last}"
         if not self.promised:
             shared = next((f.message for f in self.findings if f.what == "files"), None)
-            how += f"; {shared or 'exactness is not promised (deterministic=False)'}"
-        return how
+            sentence += f"; {shared or 'exactness is not promised (deterministic=False)'}"
+        return sentence
 
     @property
     def unexplained(self) -> bool:
@@ -231,12 +233,10 @@ class TrialVerification(PrintedRecord):
             if finding.level != "error"
         ]
         if self.explanations:
-            what = (
-                "could explain it"
-                if self.verdict == "differs"
-                else "is different on this machine, and does not change the result"
-            )
-            lines.append(f"  what {what}: {'; '.join(self.explanations)}")
+            effect = "is different on this machine, and does not change the result"
+            if self.verdict == "differs":
+                effect = "could explain it"
+            lines.append(f"  what {effect}: {'; '.join(self.explanations)}")
         elif self.unexplained:
             lines.append("  no known difference of the environment explains it")
         return "\n".join(lines)
@@ -283,7 +283,10 @@ class StudyVerification(PrintedRecord):
     def __str__(self) -> str:
         lines = [
             *map(str, self.trials),
-            *(f"trial {each.number} skipped: it {each.reason}" for each in self.passed_over),
+            *(
+                f"trial {skipped.number} skipped: it {skipped.reason}"
+                for skipped in self.passed_over
+            ),
         ]
         good = sum(trial.verdict != "differs" for trial in self.trials)
         lines.append(f"{good} of {len(self.trials)} verified trials hold")
@@ -300,8 +303,8 @@ class StudyVerification(PrintedRecord):
         return "\n".join(lines)
 
     def to_json(self) -> dict[str, Any]:
-        shown = json_fields(self, "study", "holds", "trials", "passed_over", "surroundings")
-        return {**shown, **json_fields(self, "codes")} if self.codes else shown
+        fields = json_fields(self, "study", "holds", "trials", "passed_over", "surroundings")
+        return {**fields, **json_fields(self, "codes")} if self.codes else fields
 
 
 @dataclass(frozen=True)
@@ -339,16 +342,18 @@ def kept_checkpoints_of(trial: TrialRecord, paths: RunPaths) -> tuple[StoredChec
     They are in order of their steps; of several at one step, each attempt's is included.
     Checkpoints in an object store are those in the database.
     """
-    found: dict[Location, CheckpointRecord | None] = dict.fromkeys(listed_checkpoints(trial, paths))
+    records: dict[Location, CheckpointRecord | None] = dict.fromkeys(
+        listed_checkpoints(trial, paths)
+    )
     missing: list[StoredCheckpoint] = []
     for record in trial.checkpoints:
         path = present_path(record, trial.number, paths)
         if path is None:
             missing.append(StoredCheckpoint(record.step, record.epoch, record))
         else:
-            found[path] = record
-    kept = [_read(record, path) for path, record in found.items()]
-    return tuple(sorted([*kept, *missing], key=lambda k: (k.step, k.epoch, str(k.path))))
+            records[path] = record
+    present = [_read(record, path) for path, record in records.items()]
+    return tuple(sorted([*present, *missing], key=lambda k: (k.step, k.epoch, str(k.path))))
 
 
 def _read(record: CheckpointRecord | None, path: Location) -> StoredCheckpoint:
@@ -369,15 +374,17 @@ def _read(record: CheckpointRecord | None, path: Location) -> StoredCheckpoint:
 def _damaged(
     record: CheckpointRecord | None, path: Location, error: CheckpointError
 ) -> StoredCheckpoint:
-    manifest, names = None, {}
-    # What is damaged may be just that; what could be read of it is enough.
+    manifest = None
+    names = {}
+    # The damage may be in these very files; the finding names what can still be read.
     with suppress(ValueError, AttributeError, TypeError, CheckpointError):
         manifest = read_manifest(path)
         names = variable_names(decode_values(read_file(path, STATE_FILE)))
     position = manifest or record or CheckpointName.parse(path.name)
     step = 0 if position is None else position.step
     message = str(error)
-    file, variable = str(path), None
+    file = str(path)
+    variable = None
     if isinstance(error, CorruptCheckpointError):
         file = error.file
         if error.tensor is not None:
@@ -394,14 +401,16 @@ class _Findings:
         self.found: list[VerifyFinding] = []
         self._level: Level = "error" if settings.deterministic else "warning"
 
-    def replay_differs(self, what: str, message: str, *, excused: bool = False, **at: Any) -> None:
+    def replay_differs(
+        self, what: str, message: str, *, excused: bool = False, **details: Any
+    ) -> None:
         """Add a finding that only the replay shows."""
         level: Level = "note" if excused else self._level
-        self.found.append(VerifyFinding(level, what, message, by_replay=True, **at))
+        self.found.append(VerifyFinding(level, what, message, by_replay=True, **details))
 
-    def contradiction(self, what: str, message: str, **at: Any) -> None:
+    def contradiction(self, what: str, message: str, **details: Any) -> None:
         """Add an error that the stored data show alone."""
-        self.found.append(VerifyFinding("error", what, message, **at))
+        self.found.append(VerifyFinding("error", what, message, **details))
 
     def note(self, what: str, message: str, step: int | None = None) -> None:
         self.found.append(VerifyFinding("note", what, message, step=step))
@@ -409,32 +418,35 @@ class _Findings:
 
 def findings_of(
     record: TrialRecord,
-    kept: Sequence[StoredCheckpoint],
+    checkpoints: Sequence[StoredCheckpoint],
     comparison: ReplayComparison,
     settings: StudySettings,
 ) -> list[VerifyFinding]:
     """Return all differences between a finished trial and its replay; causes precede their effects."""
-    findings, end = _Findings(settings), comparison.replayed.end
+    findings = _Findings(settings)
+    end = comparison.replayed.end
     _ending(findings, record, comparison.replayed)
-    findings.found += [each.damage for each in kept if each.damage is not None]
+    findings.found += [
+        checkpoint.damage for checkpoint in checkpoints if checkpoint.damage is not None
+    ]
     reported = _metrics(findings, record, comparison)
-    _digests(findings, kept)
-    by_position = {(each.step, each.epoch): each for each in kept}
-    for position, seen in comparison.checkpoints.items():
-        _checkpoint(findings, by_position[position], seen, reported=reported)
-    _own_digest(findings, record, kept)
+    _digests(findings, checkpoints)
+    by_position = {(checkpoint.step, checkpoint.epoch): checkpoint for checkpoint in checkpoints}
+    for position, compared in comparison.checkpoints.items():
+        _checkpoint(findings, by_position[position], compared, reported=reported)
+    _own_digest(findings, record, checkpoints)
     if isinstance(end, Finished):
         names = [objective.name for objective in settings.objectives]
         _results(findings, record, end, names, max(comparison.replayed.epochs, default=None))
     if comparison.repeats is False:
         findings.note("replay", "a second replay differs from both: the trial is nondeterministic")
-    for each in kept:
-        if each.path is None and each.recorded is not None:
-            where = f"{each} is not on this machine ({each.recorded.path})"
-            findings.note("file", f"{where}; only its digest is compared", each.step)
-        if (each.step, each.epoch) not in comparison.checkpoints:
-            message = f"{each} is not compared, because the replay has no checkpoint there"
-            findings.note("checkpoint", message, each.step)
+    for checkpoint in checkpoints:
+        if checkpoint.path is None and checkpoint.recorded is not None:
+            where = f"{checkpoint} is not on this machine ({checkpoint.recorded.path})"
+            findings.note("file", f"{where}; only its digest is compared", checkpoint.step)
+        if (checkpoint.step, checkpoint.epoch) not in comparison.checkpoints:
+            message = f"{checkpoint} is not compared, because the replay has no checkpoint there"
+            findings.note("checkpoint", message, checkpoint.step)
     return findings.found
 
 
@@ -459,25 +471,36 @@ def _ending(findings: _Findings, record: TrialRecord, replayed: Replayed) -> Non
 def _metrics(findings: _Findings, record: TrialRecord, comparison: ReplayComparison) -> bool:
     """Find metrics that differ: those of the first epochs, and how many more there are; return whether any does."""
     replayed = comparison.replayed
-    excused = {each.path for each in comparison.epochs if each.level == "note"}
-    stored = {each.epoch: each.metrics for each in record.epochs}
-    again = replayed.metrics
+    excused = {difference.path for difference in comparison.epochs if difference.level == "note"}
+    stored_metrics = {epoch.epoch: epoch.metrics for epoch in record.epochs}
+    replayed_metrics = replayed.metrics
     if isinstance(replayed.end, Failed):
-        stored = {epoch: metrics for epoch, metrics in stored.items() if epoch in again}
+        stored_metrics = {
+            epoch: metrics for epoch, metrics in stored_metrics.items() if epoch in replayed_metrics
+        }
     differing: dict[int, list[str]] = {}
-    for epoch in sorted({*stored, *again}):
-        ours, theirs = stored.get(epoch, {}), again.get(epoch, {})
-        names = dict.fromkeys((*ours, *theirs))
-        if found := [n for n in names if not _equal(ours.get(n), theirs.get(n))]:
-            differing[epoch] = found
+    for epoch in sorted({*stored_metrics, *replayed_metrics}):
+        stored_values = stored_metrics.get(epoch, {})
+        replayed_values = replayed_metrics.get(epoch, {})
+        for name in dict.fromkeys((*stored_values, *replayed_values)):
+            if not _equal(stored_values.get(name), replayed_values.get(name)):
+                differing.setdefault(epoch, []).append(name)
     for epoch in [*differing][:_SHOWN_EPOCHS]:
         for name in differing[epoch]:
-            was, now = (metrics.get(epoch, {}).get(name) for metrics in (stored, again))
-            values = f"{_shown(was)} in the database and {_shown(now)} in the replay"
+            stored_value = stored_metrics.get(epoch, {}).get(name)
+            replayed_value = replayed_metrics.get(epoch, {}).get(name)
+            values = (
+                f"{_shown(stored_value)} in the database and {_shown(replayed_value)} in the replay"
+            )
             message = f"epoch {epoch + 1}: {name} is {values}"
-            at: dict[str, Any] = {"epoch": epoch, "variable": name, "stored": was, "replayed": now}
+            details: dict[str, Any] = {
+                "epoch": epoch,
+                "variable": name,
+                "stored": stored_value,
+                "replayed": replayed_value,
+            }
             is_excused = epoch_path(epoch, name) in excused
-            findings.replay_differs("metric", message, excused=is_excused, **at)
+            findings.replay_differs("metric", message, excused=is_excused, **details)
     if len(differing) > _SHOWN_EPOCHS:
         rest = len(differing) - _SHOWN_EPOCHS
         last = max(differing) + 1
@@ -485,67 +508,85 @@ def _metrics(findings: _Findings, record: TrialRecord, comparison: ReplayCompari
     return bool(differing)
 
 
-def _digests(findings: _Findings, kept: Sequence[StoredCheckpoint]) -> None:
+def _digests(findings: _Findings, checkpoints: Sequence[StoredCheckpoint]) -> None:
     """Find checkpoints whose digests in the database and in the files differ."""
-    for each in kept:
-        if each.recorded is None or each.manifest is None:
+    for checkpoint in checkpoints:
+        if checkpoint.recorded is None or checkpoint.manifest is None:
             continue
-        files, database = each.manifest.digest, each.recorded.digest
+        files = checkpoint.manifest.digest
+        database = checkpoint.recorded.digest
         if files != database:
             message = (
-                f"{each} has the digest {files} in {each.path}, but {database} in the database"
+                f"{checkpoint} has the digest {files} in {checkpoint.path}, "
+                f"but {database} in the database"
             )
-            at = {"step": each.step, "file": str(each.path), "stored": database}
-            findings.contradiction("checkpoint", message, **at)
+            details = {"step": checkpoint.step, "file": str(checkpoint.path), "stored": database}
+            findings.contradiction("checkpoint", message, **details)
 
 
 def _checkpoint(
-    findings: _Findings, kept: StoredCheckpoint, seen: ComparedCheckpoint, *, reported: bool
+    findings: _Findings,
+    checkpoint: StoredCheckpoint,
+    compared: ComparedCheckpoint,
+    *,
+    reported: bool,
 ) -> None:
     """Find the differences between a kept checkpoint and the replay's.
 
     ``reported``: differing metrics are reported already, and each checkpoint has their history.
     """
-    at: dict[str, Any] = {"epoch": kept.last_epoch, "step": kept.step}
-    file = None if kept.path is None else str(kept.path)
-    found = errors(seen.differences)
-    variables = [each for each in found if each.component in VARIABLES]
+    details: dict[str, Any] = {"epoch": checkpoint.last_epoch, "step": checkpoint.step}
+    file = None if checkpoint.path is None else str(checkpoint.path)
+    differing = errors(compared.differences)
+    variables = [difference for difference in differing if difference.component in VARIABLES]
     if variables:
-        message = f"{kept}: {_first(variables, seen.tensors)}"
-        findings.replay_differs("tensor", message, file=file, variable=variables[0].name, **at)
-    elif kept.whole is None and kept.recorded and kept.recorded.digest != seen.digest:
-        stored = kept.recorded.digest
-        missing = "not on this machine" if kept.path is None else "damaged"
+        message = f"{checkpoint}: {_first(variables, compared.tensors)}"
+        findings.replay_differs("tensor", message, file=file, variable=variables[0].name, **details)
+    elif (
+        checkpoint.whole is None
+        and checkpoint.recorded
+        and checkpoint.recorded.digest != compared.digest
+    ):
+        digest = checkpoint.recorded.digest
+        missing = "not on this machine" if checkpoint.path is None else "damaged"
         message = (
-            f"{kept} has the digest {stored} in the database, but {seen.digest} in the replay; its "
+            f"{checkpoint} has the digest {digest} in the database, but {compared.digest} in the replay; its "
             f"files are {missing}, so no variable can be named"
         )
-        findings.replay_differs("checkpoint", message, stored=stored, replayed=seen.digest, **at)
-    rest = [
-        each
-        for each in found
-        if each not in variables
-        and not (reported and each.path.startswith(("history", "position/logs")))
-    ]
-    # What callbacks keep follows the weights: where those differ, they are the cause.
-    follows = [each for each in rest if variables and each.excusable]
-    states = [each for each in rest if each not in follows]
-    for each in states[:_SHOWN_VALUES]:
-        findings.replay_differs("state", f"{kept}: {each}", file=file, variable=each.name, **at)
+        findings.replay_differs(
+            "checkpoint", message, stored=digest, replayed=compared.digest, **details
+        )
+    rest = []
+    for difference in differing:
+        is_reported = reported and difference.path.startswith(("history", "position/logs"))
+        if difference not in variables and not is_reported:
+            rest.append(difference)
+    # State of callbacks depends on the weights: if the weights differ, they are the cause.
+    effects = [difference for difference in rest if difference.excusable] if variables else []
+    states = [difference for difference in rest if difference not in effects]
+    for difference in states[:_SHOWN_VALUES]:
+        findings.replay_differs(
+            "state", f"{checkpoint}: {difference}", file=file, variable=difference.name, **details
+        )
     if len(states) > _SHOWN_VALUES:
         more = len(states) - _SHOWN_VALUES
-        findings.note("state", f"{kept}: {more} more values differ", kept.step)
-    measured = [each for each in seen.differences if each.level == "note"]
-    for names, why in ((follows, "as the weights do"), (measured, "on which no result depends")):
-        if names:
-            shown = ", ".join(each.name for each in names[:_SHOWN_VALUES])
-            findings.note("state", f"{kept}: {shown} differ, {why}", kept.step)
+        findings.note("state", f"{checkpoint}: {more} more values differ", checkpoint.step)
+    measured = [difference for difference in compared.differences if difference.level == "note"]
+    for group, why in ((effects, "as the weights do"), (measured, "on which no result depends")):
+        if group:
+            names = ", ".join(difference.name for difference in group[:_SHOWN_VALUES])
+            findings.note("state", f"{checkpoint}: {names} differ, {why}", checkpoint.step)
 
 
-def _own_digest(findings: _Findings, record: TrialRecord, kept: Sequence[StoredCheckpoint]) -> None:
+def _own_digest(
+    findings: _Findings, record: TrialRecord, checkpoints: Sequence[StoredCheckpoint]
+) -> None:
     """Find out whether the trial's digest is that of the checkpoint at its end."""
     ended = max((attempt.end_step or 0 for attempt in record.attempts), default=0)
-    last = next((each.recorded for each in reversed(kept) if each.recorded is not None), None)
+    recorded = [
+        checkpoint.recorded for checkpoint in checkpoints if checkpoint.recorded is not None
+    ]
+    last = recorded[-1] if recorded else None
     if last is not None and last.step == ended and record.digest not in (None, last.digest):
         message = (
             f"the trial's digest is {record.digest}, but that of its last checkpoint, at step "
@@ -562,23 +603,32 @@ def _results(
     epoch: int | None,
 ) -> None:
     """Find objectives and a final digest that differ, after the replay's last epoch."""
-    replayed = dict(zip(objectives, (end.value, *end.further_values), strict=False))
-    stored: Mapping[str, float | None] = record.values or {objectives[0]: record.value}
+    replayed_values = dict(zip(objectives, (end.value, *end.further_values), strict=False))
+    stored_values: Mapping[str, float | None] = record.values or {objectives[0]: record.value}
     for name in objectives:
-        was, now, subject = stored.get(name), replayed.get(name), f"value ({name})"
-        if not _equal(was, now):
-            message = f"the trial's {subject} is {_shown(was)}, but the replay's is {_shown(now)}"
-            at: dict[str, Any] = {"variable": subject, "stored": was, "replayed": now}
-            findings.replay_differs("value", message, epoch=epoch, **at)
+        stored_value = stored_values.get(name)
+        replayed_value = replayed_values.get(name)
+        subject = f"value ({name})"
+        if not _equal(stored_value, replayed_value):
+            message = (
+                f"the trial's {subject} is {_shown(stored_value)}, "
+                f"but the replay's is {_shown(replayed_value)}"
+            )
+            details: dict[str, Any] = {
+                "variable": subject,
+                "stored": stored_value,
+                "replayed": replayed_value,
+            }
+            findings.replay_differs("value", message, epoch=epoch, **details)
     if record.digest not in (None, end.digest):
         message = f"the final digest is {record.digest}, but the replay's is {end.digest}"
-        at = {"stored": record.digest, "replayed": end.digest}
-        findings.replay_differs("digest", message, epoch=epoch, **at)
+        details = {"stored": record.digest, "replayed": end.digest}
+        findings.replay_differs("digest", message, epoch=epoch, **details)
 
 
 def compare_end_models(
     record: TrialRecord,
-    kept: Sequence[StoredCheckpoint],
+    checkpoints: Sequence[StoredCheckpoint],
     replayed: Replayed,
     settings: StudySettings,
     *,
@@ -592,8 +642,10 @@ def compare_end_models(
     findings = _Findings(settings)
     if not isinstance(replayed.end, Finished) or replayed.end.outcome != "complete":
         return []
-    own = [each.path for each in kept if each.path is not None]
-    locations = [paths.end_model(record.number), *map(end_model_beside, reversed(own))]
+    checkpoint_paths = [
+        checkpoint.path for checkpoint in checkpoints if checkpoint.path is not None
+    ]
+    locations = [paths.end_model(record.number), *map(end_model_beside, reversed(checkpoint_paths))]
     try:
         end = find_end(dict.fromkeys(locations))
     except CheckpointError as error:
@@ -603,32 +655,35 @@ def compare_end_models(
         message = "the trial has no stored model at the end, so that was not compared"
         findings.note("checkpoint", message)
         return findings.found
-    ours = with_variables(end, [each.whole for each in kept if each.whole is not None])
-    if ours is None:
-        # What became of that checkpoint is a finding of its own.
+    model = with_variables(
+        end, [checkpoint.whole for checkpoint in checkpoints if checkpoint.whole is not None]
+    )
+    if model is None:
+        # The damage of that checkpoint is a separate finding.
         return []
     last = replay.checkpoints(record.number, replayed.processes)
-    again = find_end([replay.end_model(record.number)])
-    theirs = again and with_variables(again, list_checkpoints(last))
-    if theirs is None:
+    replay_end = find_end([replay.end_model(record.number)])
+    replayed_model = replay_end and with_variables(replay_end, list_checkpoints(last))
+    if replayed_model is None:
         findings.replay_differs("tensor", "the replay has no model at the end", step=end.step)
         return findings.found
     sides = ("in the kept model", "in the replay's")
-    if found := compare_model(ours.tensors, theirs.tensors, ours.state, sides):
-        tensors = sum(name.startswith("model/") for name in {*ours.tensors, *theirs.tensors})
-        message = f"the model at the end: {_first(found, tensors)}"
-        epoch = max(0, ours.epoch - 1)
-        at: dict[str, Any] = {"epoch": epoch, "step": ours.step, "file": str(end.path)}
-        findings.replay_differs("tensor", message, variable=found[0].name, **at)
+    if differing := compare_model(model.tensors, replayed_model.tensors, model.state, sides):
+        tensors = sum(
+            name.startswith("model/") for name in {*model.tensors, *replayed_model.tensors}
+        )
+        message = f"the model at the end: {_first(differing, tensors)}"
+        epoch = max(0, model.epoch - 1)
+        details: dict[str, Any] = {"epoch": epoch, "step": model.step, "file": str(end.path)}
+        findings.replay_differs("tensor", message, variable=differing[0].name, **details)
     return findings.found
 
 
-def _first(found: Sequence[Difference], tensors: int) -> str:
-    """Return a phrase with the first of ``found``, and how many of ``tensors`` differ."""
-    how = found[0].how.removeprefix("differs ")
-    return (
-        f"{found[0].name} is the first that differs ({how}); {len(found)} of {tensors} tensors do"
-    )
+def _first(differing: Sequence[Difference], tensors: int) -> str:
+    """Return a phrase with the first difference, and how many of ``tensors`` differ."""
+    name = differing[0].name
+    extent = differing[0].how.removeprefix("differs ")
+    return f"{name} is the first that differs ({extent}); {len(differing)} of {tensors} tensors do"
 
 
 def _equal(one: float | None, other: float | None) -> bool:
@@ -649,6 +704,7 @@ def where_to_kill(seed: int, number: int, steps: int) -> Kill | None:
     Its steps, of the trial's ``steps``, are drawn from ``seed``, so that a test can be repeated. A checkpoint,
     mostly in the middle of an epoch, precedes the kill.
     """
+    # Step 1 is the earliest checkpoint, the kill follows it, and one step must be left to resume.
     if steps < 3:
         return None
     drawing = random.Random(f"{seed}:{number}")  # noqa: S311 - no secret
@@ -666,22 +722,22 @@ def choose(
         SweeperError: There is no trial to verify, or the requested one cannot be verified.
         MixedStudyError: The trial ran under another definition than the study's.
     """
-    before = begun_before_a_change(repository, study)
+    changes = begun_before_a_change(repository, study)
     status = repository.status(study)
     mixed = f"; its trials ran under {len(status.codes)} different codes" if status.codes else ""
     if which == "all":
         trials = repository.trials(study)
-        reasons = {trial.number: _why_not(trial, before) for trial in trials}
-        chosen = [trial for trial in trials if reasons[trial.number] is None]
+        reasons = {trial.number: _why_not(trial, changes) for trial in trials}
+        selected = [trial for trial in trials if reasons[trial.number] is None]
         passed_over = tuple(Unverified(number, why) for number, why in reasons.items() if why)
-        if not chosen and not mixed:
+        if not selected and not mixed:
             listed = "; ".join(f"trial {t.number} {t.reason}" for t in passed_over)
             msg = (
                 f"study {study!r} has no trial to verify"
                 f"{f': {listed}' if listed else ', none has begun; run it first'}"
             )
             raise SweeperError(msg)
-        return chosen, passed_over
+        return selected, passed_over
     number = which
     if number == "best":
         if status.best is None and mixed:
@@ -702,16 +758,16 @@ def choose(
     if trial.reuses is not None:
         # The result is that of the other trial's training, which is what can be repeated.
         trial = repository.trial(study, trial.reuses)
-    reason = _why_not(trial, before)
+    reason = _why_not(trial, changes)
     if reason is not None:
         msg = f"trial {number} of study {study!r} {reason}"
-        if mixed and trial.number in before:
+        if mixed and trial.number in changes:
             raise MixedStudyError(msg + mixed)
         raise SweeperError(msg)
     return [trial], ()
 
 
-def _why_not(trial: TrialRecord, before: Mapping[int, str]) -> str | None:
+def _why_not(trial: TrialRecord, changes: Mapping[int, str]) -> str | None:
     """Return the reason for which ``trial`` cannot be verified, or None."""
     if trial.state == "failed":
         return "failed, so it has no result to compare; `sweeper retry` gives it another attempt"
@@ -721,9 +777,9 @@ def _why_not(trial: TrialRecord, before: Mapping[int, str]) -> str | None:
         return f"was not trained: it has the parameters and the result of trial {trial.reuses}"
     if not trial.attempts:
         return "was not trained, because an earlier repeat of its configuration was pruned"
-    if trial.number in before:
+    if trial.number in changes:
         return (
-            f"began before the study's definition was changed ({before[trial.number]}), and its "
+            f"began before the study's definition was changed ({changes[trial.number]}), and its "
             "own definition is not stored"
         )
     return None
@@ -762,6 +818,7 @@ def verify_study(request: VerifyRequest) -> StudyVerification:
     with interrupting(STOPPED), Database.open(request.options.storage, create=False) as database:
         repository = Repository(database)
         row = repository.study(request.study)
+        # Before the import, which takes seconds, so that a mistaken request fails at once.
         choose(repository, request.study, request.which)
         source = request.source or recall_source(request.study, row.source)
         opened = open_launcher(
@@ -779,17 +836,18 @@ def verify_with(
     launcher: Launcher,
 ) -> StudyVerification:
     """Verify with a loaded study, whose settings are those of the database; see `verify_study` for the errors."""
-    chosen, passed_over = choose(repository, request.study, request.which)
-    telling = threading.Lock()
+    records, passed_over = choose(repository, request.study, request.which)
+    lock = threading.Lock()
 
-    def tell(event: Event) -> None:
-        with telling:
+    def report(event: Event) -> None:
+        # Trials are replayed in threads, and a listener need not be safe for several.
+        with lock:
             request.listener(event)
 
-    verifier = _Verifier(request, repository, settings, launcher, tell)
-    workers = max(1, min(request.options.slots or 1, len(chosen)))
-    tell(ChecksOpened(settings.name, "verified", len(chosen), workers, settings.objective))
-    trials = verifier.verify(chosen) if chosen else ()
+    verifier = _Verifier(request, repository, settings, launcher, report)
+    workers = max(1, min(request.options.slots or 1, len(records)))
+    report(ChecksOpened(settings.name, "verified", len(records), workers, settings.objective))
+    trials = verifier.verify(records) if records else ()
     codes = repository.status(request.study).codes
     return StudyVerification(request.study, trials, passed_over, verifier.surroundings, codes)
 
@@ -800,7 +858,7 @@ class _Verifier:
     repository: Repository
     settings: StudySettings
     launcher: Launcher
-    tell: Listener
+    listener: Listener
     stopping: threading.Event = field(default_factory=threading.Event)
     surroundings: Mapping[str, Any] = field(default_factory=dict)
     written: set[tuple[str, int]] = field(default_factory=set)  # paths and numbers of trials
@@ -809,45 +867,45 @@ class _Verifier:
     def _paths(self) -> RunPaths:
         return RunPaths(self.request.options.runs_dir.absolute(), self.settings.name)
 
-    def verify(self, chosen: Sequence[TrialRecord]) -> tuple[TrialVerification, ...]:
+    def verify(self, records: Sequence[TrialRecord]) -> tuple[TrialVerification, ...]:
         """Verify the trials in parallel; the first error, or a signal, stops all."""
-        if any(trial.files["read"] for trial in chosen):
+        if any(trial.files["read"] for trial in records):
             trials = self.repository.trials(self.settings.name)
             self.written = {(f["path"], t.number) for t in trials for f in t.files["written"]}
         fingerprints = self.repository.fingerprints(self.settings.name)
         work = [
             functools.partial(self._trial, trial, fingerprints.get(trial.number, ()))
-            for trial in chosen
+            for trial in records
         ]
         return run_side_by_side(work, self.request.options.slots or 1, self.stopping)
 
     def _trial(
         self, record: TrialRecord, ran_under: Sequence[tuple[int, Mapping[str, Any]]]
     ) -> TrialVerification:
-        began, promised = time.monotonic(), self.settings.deterministic
-        kept = kept_checkpoints_of(record, self._paths)
+        started = time.monotonic()
+        promised = self.settings.deterministic
+        checkpoints = kept_checkpoints_of(record, self._paths)
         steps = [a.end_step or 0 for a in record.attempts] + [c.step for c in record.checkpoints]
-        kill, interrupt = None, self.request.interrupt
+        kill = None
+        interrupt = self.request.interrupt
         if interrupt:
             kill = where_to_kill(self.request.seed, record.number, max(steps, default=0))
-        comparison, findings = self._replay(record, kept, kill)
+        comparison, findings = self._replay(record, checkpoints, kill)
         replayed = comparison.replayed
         self.surroundings = replayed.fingerprint
         if interrupt and kill is None:
             findings.append(VerifyFinding("note", "replay", "the trial is too short for a kill"))
         if kill is not None and any(finding.level == "error" for finding in findings):
-            _, undisturbed = self._replay(record, kept, None)
-            message = (
-                "a replay without a kill differs too: the trial is nondeterministic"
-                if any(finding.level == "error" for finding in undisturbed)
-                else "a replay without a kill equals the trial: only the resumed replay differs"
-            )
+            _, undisturbed = self._replay(record, checkpoints, None)
+            message = "a replay without a kill equals the trial: only the resumed replay differs"
+            if any(finding.level == "error" for finding in undisturbed):
+                message = "a replay without a kill differs too: the trial is nondeterministic"
             findings.append(VerifyFinding("note", "replay", message))
         if not promised:
             message = "the study has deterministic=False: exactness is not promised"
             findings.append(VerifyFinding("note", "promise", message))
         shared = list(self._shared_files(record))
-        epochs = [each for each in record.epochs if each.epoch in replayed.epochs]
+        epochs = [epoch for epoch in record.epochs if epoch.epoch in replayed.epochs]
         verification = TrialVerification(
             study=self.settings.name,
             number=record.number,
@@ -858,7 +916,7 @@ class _Verifier:
                 epochs=len(epochs),
                 metrics=sum(len(epoch.metrics) for epoch in epochs),
                 checkpoints=len(comparison.checkpoints),
-                tensors=sum(each.tensors for each in comparison.checkpoints.values()),
+                tensors=sum(checkpoint.tensors for checkpoint in comparison.checkpoints.values()),
             ),
             replay=ReplayRun(
                 isolation=self.launcher.isolation,
@@ -873,8 +931,8 @@ class _Verifier:
         self.repository.record_verdict(
             verification.study, verification.number, verification.to_json()
         )
-        seconds = time.monotonic() - began
-        self.tell(TrialVerified(record.number, verification.verdict, seconds))
+        seconds = time.monotonic() - started
+        self.listener(TrialVerified(record.number, verification.verdict, seconds))
         return verification
 
     def _shared_files(self, record: TrialRecord) -> Iterator[VerifyFinding]:
@@ -883,19 +941,23 @@ class _Verifier:
             path = file["path"]
             others = [n for p, n in sorted(self.written) if p == path and n != record.number]
             if file.get("sought") and Path(path).exists():
-                seen = f"looked for {path}, did not find it and wrote it, and its replay finds it"
+                problem = (
+                    f"looked for {path}, did not find it and wrote it, and its replay finds it"
+                )
             elif file in record.files["read"] and others:
-                seen = f"read {path}, which trial {others[0]} wrote, and its replay reads it, too"
+                problem = (
+                    f"read {path}, which trial {others[0]} wrote, and its replay reads it, too"
+                )
             else:
                 continue
             message = (
-                f"no verdict on independence: trial {record.number} {seen}; `sweeper check` trains "
+                f"no verdict on independence: trial {record.number} {problem}; `sweeper check` trains "
                 "without it and tells whether trials depend on each other"
             )
             yield VerifyFinding("warning", "files", message, file=path)
 
     def _replay(
-        self, record: TrialRecord, kept: Sequence[StoredCheckpoint], kill: Kill | None
+        self, record: TrialRecord, checkpoints: Sequence[StoredCheckpoint], kill: Kill | None
     ) -> tuple[ReplayComparison, list[VerifyFinding]]:
         """Run the trial again, and compare it with what is stored."""
         pruned_after = None
@@ -914,33 +976,41 @@ class _Verifier:
             replay = ComparedReplay(
                 prepare=lambda _: order,
                 directory=Path(directory),
-                references={(each.step, each.epoch): each.whole for each in kept},
+                references={
+                    (checkpoint.step, checkpoint.epoch): checkpoint.whole
+                    for checkpoint in checkpoints
+                },
                 files=str(self._paths.trial_files(record.number)),
                 launchers=[self.launcher],
                 stopping=self.stopping,
-                epochs={each.epoch: each.metrics for each in record.epochs},
+                epochs={epoch.epoch: epoch.metrics for epoch in record.epochs},
                 sides=("in the kept checkpoint", "in the replay"),
-                tell=self.tell,
+                tell=self.listener,
             )
             comparison = replay.run()
-            findings = findings_of(record, kept, comparison, self.settings)
+            findings = findings_of(record, checkpoints, comparison, self.settings)
             ends = RunPaths(replay.first, self.settings.name)
             findings += compare_end_models(
-                record, kept, comparison.replayed, self.settings, paths=self._paths, replay=ends
+                record,
+                checkpoints,
+                comparison.replayed,
+                self.settings,
+                paths=self._paths,
+                replay=ends,
             )
         return comparison, findings
 
 
 def _explanations(
-    ran_under: Sequence[tuple[int, Mapping[str, Any]]], now: Mapping[str, Any]
+    ran_under: Sequence[tuple[int, Mapping[str, Any]]], current: Mapping[str, Any]
 ) -> tuple[str, ...]:
     """Return the differences between the environments of the replay and of each attempt."""
-    found: dict[str, list[int]] = {}
+    attempts_of: dict[str, list[int]] = {}
     for attempt, fingerprint in ran_under:
-        for difference in differences(fingerprint, now):
-            found.setdefault(difference, []).append(attempt)
+        for difference in differences(fingerprint, current):
+            attempts_of.setdefault(difference, []).append(attempt)
     several = len(ran_under) > 1
     return tuple(
         f"{difference} (attempt {', '.join(map(str, attempts))})" if several else difference
-        for difference, attempts in found.items()
+        for difference, attempts in attempts_of.items()
     )

@@ -38,14 +38,14 @@ def check_code(
     *,
     fingerprint: str,
     stored: CodeFingerprint | None,
-    now: CodeFingerprint | None,
+    current: CodeFingerprint | None,
     origin: Origin | None,
     accept: bool,
-    notice: Callable[[str], None],
+    notify: Callable[[str], None],
 ) -> None:
     """Refuse, or with ``accept`` report, that a trial's model would be built with changed code.
 
-    ``fingerprint`` and ``stored`` are those of the study's stored definition and code, ``now`` is the
+    ``fingerprint`` and ``stored`` are those of the study's stored definition and code, ``current`` is the
     current code (None if it was not read), and ``origin`` has the definition of the checkpoint.
     """
     changes = []
@@ -54,16 +54,18 @@ def check_code(
             f"it ran under a definition with the fingerprint {short_code(origin.definition)}, and "
             f"the study's is {short_code(fingerprint)} since"
         )
-    if stored is not None and now is not None:
-        changes += now.changes_since(stored)
+    if stored is not None and current is not None:
+        changes += current.changes_since(stored)
     if not changes:
         return
-    shown = "; ".join(changes)
+    summary = "; ".join(changes)
     if accept:
-        notice(f"trial {number} of study {study!r}: {shown}; continued because of --accept-changes")
+        notify(
+            f"trial {number} of study {study!r}: {summary}; continued because of --accept-changes"
+        )
         return
     msg = (
-        f"the model of trial {number} of study {study!r} cannot be built as it was: {shown}. "
+        f"the model of trial {number} of study {study!r} cannot be built as it was: {summary}. "
         "Restore the code, or accept the change (--accept-changes, accept_changes=True); every "
         "variable must still fit"
     )
@@ -74,14 +76,14 @@ def check_target(path: Path, *, force: bool) -> None:
     """Refuse a path whose directory does not exist, and without ``force`` one that exists."""
     parent = path.parent
     if not parent.is_dir():
-        what = "is no directory" if parent.exists() else "does not exist"
-        msg = f"{parent}, where {path.name} is to be written, {what}; make it first"
+        problem = "is no directory" if parent.exists() else "does not exist"
+        msg = f"{parent}, where {path.name} is to be written, {problem}; make it first"
         raise UsageError(msg)
     if force:
         return
-    for each in (path, description_path(path)):
-        if each.exists() or each.is_symlink():
-            msg = f"{each} already exists; name another path, or replace it (--force, force=True)"
+    for target in (path, description_path(path)):
+        if target.exists() or target.is_symlink():
+            msg = f"{target} already exists; name another path, or replace it (--force, force=True)"
             raise UsageError(msg)
 
 

@@ -54,7 +54,7 @@ class ModelBuilder:
     def build(self, loaded: LoadedCheckpoint, training: LoadedCheckpoint) -> keras.Model:
         """Return a new model with the variables of ``loaded``, and the optimizers' of the checkpoint ``training``.
 
-        A notice names an optimizer that has other variables now, and so begins with new ones.
+        A notice names an optimizer that has other variables now, and so starts with new ones.
         """
         with RecordedState(process_generators()):
             model = self._make()
@@ -122,14 +122,14 @@ class ModelBuilder:
 
     def _misfits(self, model: keras.Model, training: LoadedCheckpoint) -> dict[str, list[str]]:
         """Build the model's optimizer if it was built in training; return the mismatches by component."""
-        optimizer, saved = model.optimizer, training.state["optimizer"]
+        optimizer = model.optimizer
+        saved = training.state["optimizer"]
         unbuilt = isinstance(optimizer, keras.optimizers.Optimizer) and not optimizer.built
         if unbuilt and len(saved) > len(optimizer.variables):
-            optimizer.build(
-                model.trainable_variables
-                if self._step is None
-                else self._step.trainable_variables()
-            )
+            if self._step is None:
+                optimizer.build(model.trainable_variables)
+            else:
+                optimizer.build(self._step.trainable_variables())
         return {
             component.name: misfits
             for component in self._optimizers(model)
@@ -159,13 +159,16 @@ class ModelBuilder:
 
 def _check_names(model: keras.Model, loaded: LoadedCheckpoint) -> None:
     """Refuse variables in another order, which may have the same shapes."""
-    was = [_NUMBERED.sub("", path) for path in loaded.state["model"]]
-    now = [_NUMBERED.sub("", str(variable.path)) for variable in model.variables]
-    if len(was) == len(now) and was != now:
-        at = next(index for index, (a, b) in enumerate(zip(was, now, strict=True)) if a != b)
+    stored_names = [_NUMBERED.sub("", path) for path in loaded.state["model"]]
+    names = [_NUMBERED.sub("", str(variable.path)) for variable in model.variables]
+    if len(stored_names) == len(names) and stored_names != names:
+        position = next(
+            index for index, (a, b) in enumerate(zip(stored_names, names, strict=True)) if a != b
+        )
         msg = (
             f"checkpoint {loaded.path} does not fit the model that the factory makes: its "
-            f"variable {at} is {was[at]}, and the model's is {now[at]} (nothing was assigned). "
+            f"variable {position} is {stored_names[position]}, and the model's is "
+            f"{names[position]} (nothing was assigned). "
             "The study's code now makes its layers in another order; undo the change"
         )
         raise RestoreError(msg)

@@ -58,7 +58,7 @@ def export_model(builder: ModelBuilder, job: ExportJob) -> dict[str, Any]:
     check_target(job.path, force=job.force)
     model = builder.build(job.loaded, job.training[-1])
     with _beside(job.path) as directory:
-        written = directory / job.path.name
+        target = directory / job.path.name
         card = {
             **job.card,
             "format": job.form,
@@ -67,16 +67,17 @@ def export_model(builder: ModelBuilder, job: ExportJob) -> dict[str, Any]:
             "metrics": dict(job.loaded.metrics),
             "digest": job.training[-1].digest,
             "versions": dict(library_versions()),
-            "details": _write(builder, model, job, written),
+            "details": _write(builder, model, job, target),
         }
         description = directory / description_path(job.path).name
         text = json.dumps(card, indent=2, ensure_ascii=False) + "\n"
         description.write_text(text, encoding="utf-8")
-        for path in (written, *written.rglob("*"), description):
+        for path in (target, *target.rglob("*"), description):
             fsync_path(path)
+        # A renaming replaces a file, but not a directory that has entries.
         if job.path.is_dir() and not job.path.is_symlink():
             job.path.rename(directory / "replaced")
-        written.replace(job.path)
+        target.replace(job.path)
         description.replace(description_path(job.path))
         fsync_path(job.path.parent)
     return card
@@ -151,7 +152,7 @@ def _write_checkpoints(
             "TensorFlow's checkpoints cannot hold; use --format keras, weights or safetensors"
         )
         raise ExportError(msg)
-    steps = [each.step for each in job.training]
+    steps = [training.step for training in job.training]
     large = max(steps) > tf.int32.max
     step = tf.Variable(0, dtype=tf.int64 if large else tf.int32)
     checkpoint = tf.train.Checkpoint(net=model, optimizer=optimizer, step=step)
@@ -173,7 +174,7 @@ def _write_checkpoints(
         step.assign(training.step)
         manager.save(checkpoint_number=training.step)
     return {
-        "checkpoints": [f"{job.name}-{each}" for each in steps],
+        "checkpoints": [f"{job.name}-{number}" for number in steps],
         "optimizer": type(optimizer).__name__,
         "objects": "net, optimizer, step",
         "left_out": list(filter(is_random_state, job.loaded.state["model"])),
@@ -182,7 +183,7 @@ def _write_checkpoints(
 
 def _refuse_untracked(model: keras.Model, checkpoint: tf.train.Checkpoint) -> None:
     """Refuse a model with variables that TensorFlow does not find, and would leave out silently."""
-    tracked = {id(each) for each in tf.train.TrackableView(checkpoint).descendants()}
+    tracked = {id(trackable) for trackable in tf.train.TrackableView(checkpoint).descendants()}
     lost = [
         variable.path
         for variable in model.variables
@@ -275,8 +276,8 @@ def _forward_pass(model: keras.Model, batch: Any) -> tuple[Any, Any]:
     }
 
     def serve(**named: Any) -> dict[str, Any]:
-        given = tf.nest.pack_sequence_as(batch, [named[name] for name in names])
-        return _named_outputs(model(given, training=False))
+        inputs = tf.nest.pack_sequence_as(batch, [named[name] for name in names])
+        return _named_outputs(model(inputs, training=False))
 
     function = tf.function(serve, autograph=False)
     return function, function.get_concrete_function(**signature)
@@ -290,10 +291,10 @@ def _spec(name: str, leaf: Any, tensor: Any) -> tf.TensorSpec:
             "use --format keras or weights"
         )
         raise ExportError(msg)
-    given = tf.convert_to_tensor(leaf)
-    own = tensor is not None and given.dtype != tf.string
-    dtype = tf.as_dtype(tensor.dtype) if own else given.dtype
-    shape = given.shape if tensor is None else tensor.shape
+    value = tf.convert_to_tensor(leaf)
+    uses_model_dtype = tensor is not None and value.dtype != tf.string
+    dtype = tf.as_dtype(tensor.dtype) if uses_model_dtype else value.dtype
+    shape = value.shape if tensor is None else tensor.shape
     return tf.TensorSpec([None, *shape[1:]], dtype, name=name)
 
 
@@ -327,10 +328,10 @@ def _shown(spec: Any) -> str:
 def _refuse_resources(graph: Any) -> None:
     kinds = {"HashTableV2", "MutableHashTableV2", "VarHandleOp", "LookupTableFindV2"}
     nodes = [*graph.node, *(n for f in graph.library.function for n in f.node_def)]
-    found = sorted({node.op for node in nodes if node.op in kinds})
-    if found:
+    resources = sorted({node.op for node in nodes if node.op in kinds})
+    if resources:
         msg = (
-            f"the model's graph has {', '.join(found)}, whose contents are not constants, so it "
+            f"the model's graph has {', '.join(resources)}, whose contents are not constants, so it "
             "cannot be frozen; use --format savedmodel, or leave the lookup out of the model"
         )
         raise ExportError(msg)
@@ -340,9 +341,9 @@ def _refuse_resources(graph: Any) -> None:
 def _quiet() -> Iterator[None]:
     """Context manager that suppresses TensorFlow's output about the export."""
     logger = tf.get_logger()
-    before = logger.level
+    level = logger.level
     logger.setLevel("ERROR")
     try:
         yield
     finally:
-        logger.setLevel(before)
+        logger.setLevel(level)

@@ -39,7 +39,11 @@ has no effect. If other data differ, later steps differ too.
 
 _USERS = "user_state"
 _SHOWN = 60
+"""Characters of a value in a message."""
+
 _MOST_ELEMENTS = 4096
+"""Size of the largest array whose differing elements are recorded; of a larger one, the whole value is."""
+
 _STRUCTURE = frozenset({"v", "items", "values", "attributes", "set", "value", "packed"})
 """Keys of the encoding, which are not the user's."""
 
@@ -98,28 +102,30 @@ def compare_checkpoints(
     Raises:
         CheckpointError: One cannot be read.
     """
-    ours, theirs = (decode_values(read_file(each, STATE_FILE)) for each in (first, second))
-    comparison = _Comparison(ours, objectives, sides)
-    moved = relocated(theirs, directories[1], directories[0])
-    return ranked([*comparison.tensors(first, second), *comparison.values(ours, moved)])
+    first_state, second_state = (
+        decode_values(read_file(path, STATE_FILE)) for path in (first, second)
+    )
+    comparison = _Comparison(first_state, objectives, sides)
+    moved = relocated(second_state, directories[1], directories[0])
+    return ranked([*comparison.tensors(first, second), *comparison.values(first_state, moved)])
 
 
 def compare_model(
-    ours: Mapping[str, Array],
-    theirs: Mapping[str, Array],
+    first: Mapping[str, Array],
+    second: Mapping[str, Array],
     state: Mapping[str, Any],
     sides: tuple[str, str],
 ) -> list[Difference]:
     """Return the differences between the variables of two models, given as tensors by name."""
     comparison = _Comparison(state, (), sides)
-    names = [n for n in dict.fromkeys([*ours, *theirs]) if n.startswith("model/")]
-    parted = [n for n in names if _content(ours.get(n)) != _content(theirs.get(n))]
-    return [comparison.tensor(n, ours.get(n), theirs.get(n)) for n in parted]
+    names = [n for n in dict.fromkeys([*first, *second]) if n.startswith("model/")]
+    differing = [n for n in names if _content(first.get(n)) != _content(second.get(n))]
+    return [comparison.tensor(n, first.get(n), second.get(n)) for n in differing]
 
 
 def compare_epochs(
-    ours: Mapping[int, Mapping[str, float]],
-    theirs: Mapping[int, Mapping[str, float]],
+    first: Mapping[int, Mapping[str, float]],
+    second: Mapping[int, Mapping[str, float]],
     *,
     objectives: Sequence[str] = (),
     sides: tuple[str, str] = ("undisturbed", "resumed"),
@@ -128,10 +134,10 @@ def compare_epochs(
 
     Their paths are those of the same values in a checkpoint's history.
     """
-    both = sorted(ours.keys() & theirs.keys())
+    both = sorted(first.keys() & second.keys())
     histories = (
-        {"history": {"epochs": {epoch: {1: dict(each[epoch])} for epoch in both}}}
-        for each in (ours, theirs)
+        {"history": {"epochs": {epoch: {1: dict(metrics[epoch])} for epoch in both}}}
+        for metrics in (first, second)
     )
     return ranked(_Comparison({}, objectives, sides).values(*histories))
 
@@ -176,42 +182,47 @@ class _Comparison:
         self._names = variable_names(self.state)
 
     def tensors(self, first: Location, second: Location) -> Iterator[Difference]:
-        ours, theirs = tensor_entries(read_manifest(first)), tensor_entries(read_manifest(second))
-        parted = [
+        first_entries = tensor_entries(read_manifest(first))
+        second_entries = tensor_entries(read_manifest(second))
+        differing = [
             name
-            for name in dict.fromkeys((*ours, *theirs))
-            if ours.get(name) != theirs.get(name) and not name.endswith(READ_AHEAD)
+            for name in dict.fromkeys((*first_entries, *second_entries))
+            if first_entries.get(name) != second_entries.get(name) and not name.endswith(READ_AHEAD)
         ]
-        loaded = [load_checkpoint(path).tensors for path in (first, second)] if parted else []
-        for name in parted:
-            yield self.tensor(name, *(tensors.get(name) for tensors in loaded))
+        if not differing:
+            return
+        first_tensors = load_checkpoint(first).tensors
+        second_tensors = load_checkpoint(second).tensors
+        for name in differing:
+            yield self.tensor(name, first_tensors.get(name), second_tensors.get(name))
 
     def tensor(self, name: str, one: Array | None, other: Array | None) -> Difference:
         """Return the difference between two tensors of one name, one of which may be missing."""
         if one is None or other is None:
             return self._differs(name, f"only {self.sides[one is None]}")
         if (one.shape, one.dtype) != (other.shape, other.dtype):
-            shapes = [f"{each.dtype.name}{list(each.shape)}" for each in (one, other)]
+            shapes = [f"{tensor.dtype.name}{list(tensor.shape)}" for tensor in (one, other)]
             return self._differs(name, self._both(*shapes))
         if one.size == 1:
             return self._differs(name, self._both(*(str(a.reshape(-1)[0]) for a in (one, other))))
         bits = one.reshape(-1).view(np.uint8) != other.reshape(-1).view(np.uint8)
-        parted = np.flatnonzero(bits.reshape(one.size, -1).any(axis=1))
-        how = f"differs in {len(parted)} of {one.size} values"
+        indices = np.flatnonzero(bits.reshape(one.size, -1).any(axis=1))
+        deviation = f"differs in {len(indices)} of {one.size} values"
         if one.dtype.kind in "fiu":
-            apart = np.abs(one.astype(np.float64) - other.astype(np.float64)).max()
-            how += f", by at most {apart:.3g}"
+            largest = np.abs(one.astype(np.float64) - other.astype(np.float64)).max()
+            deviation += f", by at most {largest:.3g}"
         few = one.size <= _MOST_ELEMENTS
-        return self._differs(name, how, frozenset(map(int, parted)) if few else None)
+        return self._differs(name, deviation, frozenset(map(int, indices)) if few else None)
 
-    def values(self, ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> Iterator[Difference]:
-        for component in dict.fromkeys((*ours, *theirs)):
-            one, other = (state.get(component, _MISSING) for state in (ours, theirs))
+    def values(self, first: Mapping[str, Any], second: Mapping[str, Any]) -> Iterator[Difference]:
+        for component in dict.fromkeys((*first, *second)):
+            one, other = (state.get(component, _MISSING) for state in (first, second))
             if component in VARIABLES:
-                one, other = (len(state.get(component) or ()) for state in (ours, theirs))
+                one, other = (len(state.get(component) or ()) for state in (first, second))
             elif component == _USERS and _MISSING not in (one, other):
                 yield from self._left_out(one, other)
-                one, other = _of_users(one), _of_users(other)
+                one = _of_users(one)
+                other = _of_users(other)
             for path, a, b in _walk(one, other, (component,)):
                 if component == "callbacks" and len(path) > 2 and path[2] in _OF_FILES:
                     continue
@@ -223,13 +234,17 @@ class _Comparison:
                     excusable=_is_excusable(path, self.objectives),
                 )
 
-    def _left_out(self, ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> Iterator[Difference]:
+    def _left_out(
+        self, first: Mapping[str, Any], second: Mapping[str, Any]
+    ) -> Iterator[Difference]:
         """Yield differing attributes that training changes and a callback's get_state leaves out."""
-        if "left_out" not in ours or "left_out" not in theirs:
+        if "left_out" not in first or "left_out" not in second:
             return
-        fingerprints = [dict(each["left_out"]) for each in (ours, theirs)]
+        fingerprints = [dict(state["left_out"]) for state in (first, second)]
         for name in dict.fromkeys([*fingerprints[0], *fingerprints[1]]):
-            one, other = (each.get(name, "as training began") for each in fingerprints)
+            one, other = (
+                fingerprint.get(name, "as training began") for fingerprint in fingerprints
+            )
             if one != other:
                 yield Difference(
                     component="callbacks",
@@ -242,19 +257,21 @@ class _Comparison:
                     ),
                 )
 
-    def _differs(self, name: str, how: str, elements: frozenset[int] | None = None) -> Difference:
+    def _differs(
+        self, name: str, deviation: str, elements: frozenset[int] | None = None
+    ) -> Difference:
         path = tuple(int(p) if p.isdigit() else p for p in name.split("/"))
-        variable, found, replica = name.partition("/replica-")
-        shown = self._names.get(variable if found else name)
-        if shown is not None and found:
-            shown = f"{shown} on replica {replica}"
-        elif shown is None and path[0] == _USERS:
-            shown = _attribute(name.removeprefix(f"{_USERS}/"))
+        variable, separator, replica = name.partition("/replica-")
+        label = self._names.get(variable if separator else name)
+        if label is not None and separator:
+            label = f"{label} on replica {replica}"
+        elif label is None and path[0] == _USERS:
+            label = _attribute(name.removeprefix(f"{_USERS}/"))
         return Difference(
             component=str(path[0]),
             path=name,
-            name=shown or _called(path, self.state),
-            how=how,
+            name=label or _called(path, self.state),
+            how=deviation,
             excusable=_is_excusable(path, self.objectives),
             elements=elements,
         )
@@ -269,39 +286,40 @@ def _content(tensor: Array | None) -> object:
 
 def _of_users(saved: Mapping[str, Any]) -> dict[str, Any]:
     """Return the values of the user's objects, by the path of each attribute."""
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for holder, node in saved["changed"].items():
         if "set" not in node:
-            found[holder] = node
+            values[holder] = node
             continue
         kind = "variable" if holder.startswith("module ") else "attribute"
         for name, value in node["set"].items():
-            found[f"{holder}: {kind} {name!r}"] = value
+            values[f"{holder}: {kind} {name!r}"] = value
         for name in node["gone"]:
-            found[f"{holder}: {kind} {name!r}"] = {"!": "nothing"}
-    return found
+            values[f"{holder}: {kind} {name!r}"] = {"!": "nothing"}
+    return values
 
 
-def _walk(ours: Any, theirs: Any, path: Path) -> Iterator[tuple[Path, Any, Any]]:
+def _walk(first: Any, second: Any, path: Path) -> Iterator[tuple[Path, Any, Any]]:
     """Yield the paths at which two plain values differ, and the two values there."""
-    if isinstance(ours, Mapping) and isinstance(theirs, Mapping):
-        if "!" in ours and ours.get("!") == theirs.get("!"):
-            pairs = [_pairs(value.get("v")) for value in (ours, theirs)]
+    if isinstance(first, Mapping) and isinstance(second, Mapping):
+        if "!" in first and first.get("!") == second.get("!"):
+            pairs = [_pairs(value.get("v")) for value in (first, second)]
             if pairs[0] is not None and pairs[1] is not None:
-                ours, theirs = pairs
-            elif set(ours) == set(theirs) == {"!", "v"}:
-                yield from _walk(ours["v"], theirs["v"], path)
+                first, second = pairs
+            elif set(first) == set(second) == {"!", "v"}:
+                yield from _walk(first["v"], second["v"], path)
                 return
-        for key in dict.fromkeys((*ours, *theirs)):
-            one, other = ours.get(key, _MISSING), theirs.get(key, _MISSING)
+        for key in dict.fromkeys((*first, *second)):
+            one = first.get(key, _MISSING)
+            other = second.get(key, _MISSING)
             if key == "items":
                 one, other = (_pairs(value) or value for value in (one, other))
             yield from _walk(one, other, (*path, key))
-    elif isinstance(ours, list) and isinstance(theirs, list) and len(ours) == len(theirs):
-        for index, (one, other) in enumerate(zip(ours, theirs, strict=True)):
+    elif isinstance(first, list) and isinstance(second, list) and len(first) == len(second):
+        for index, (one, other) in enumerate(zip(first, second, strict=True)):
             yield from _walk(one, other, (*path, index))
-    elif _text(ours) != _text(theirs):
-        yield path, ours, theirs
+    elif _text(first) != _text(second):
+        yield path, first, second
 
 
 _MISSING = object()
@@ -318,15 +336,17 @@ def _pairs(value: Any) -> dict[str, Any] | None:
 
 def _called(path: Path, state: Mapping[str, Any]) -> str:
     """Return the user's name for a path in the state."""
-    component, rest = path[0], list(path[1:])
+    component = path[0]
+    rest = list(path[1:])
     if component == _USERS and rest:
         return f"{_attribute(str(rest[0]))}{_keys(rest[1:])}"
     if component == "callbacks" and rest and isinstance(rest[0], int):
         entries = state.get("callbacks") or []
         index = int(rest.pop(0))
         name = entries[index]["name"] if index < len(entries) else f"callback {index}"
-        within = ", get_state()" if rest[:1] == ["state"] else ", " if rest else ""
-        return f"{name}{within}{_keys(rest[1:] if within.endswith(')') else rest)}"
+        if rest[:1] == ["state"]:
+            return f"{name}, get_state(){_keys(rest[1:])}"
+        return f"{name}, {_keys(rest)}" if rest else name
     if component == "history" and len(rest) == 4 and rest[0] == "epochs":
         return f"the history's {rest[3]!r} of epoch {int(rest[1]) + 1}"
     words = str(component).replace("_", " ")
@@ -357,32 +377,36 @@ def _text(value: Any) -> str:
 
 
 def judge(
-    found: Iterable[Difference], anyway: Iterable[Difference], authors: StudyAuthors | None
+    differences: Iterable[Difference], baseline: Iterable[Difference], authors: StudyAuthors | None
 ) -> list[Difference]:
-    """Return ``found``, the most severe first, with excused differences as notes.
+    """Return the differences, the most severe first, with excused differences as notes.
 
     A date or a rounded time can be equal in two uninterrupted runs and differ in a third, so values that
     the user's code computes from a clock are excused, too: their own paths, and not other state of the same
-    callback. ``anyway`` are the differences between two equal runs, which excuse the same paths.
+    callback. ``baseline`` are the differences between two equal runs, which excuse the same paths.
     """
     callbacks = () if authors is None else authors.callbacks
     measured = {callback.name: callback.measured for callback in callbacks}
     elements: dict[str, list[frozenset[int] | None]] = {}
-    for each in anyway:
-        elements.setdefault(each.path, []).append(each.elements)
+    for difference in baseline:
+        elements.setdefault(difference.path, []).append(difference.elements)
 
-    def is_excused(each: Difference) -> bool:
-        return each.excusable and (
-            any(map(each.is_within, elements.get(each.path, ()))) or _is_measured(each, measured)
+    def is_excused(difference: Difference) -> bool:
+        return difference.excusable and (
+            any(map(difference.is_within, elements.get(difference.path, ())))
+            or _is_measured(difference, measured)
         )
 
-    return ranked(replace(each, level="note") if is_excused(each) else each for each in found)
+    return ranked(
+        replace(difference, level="note") if is_excused(difference) else difference
+        for difference in differences
+    )
 
 
 def _is_measured(difference: Difference, measured: Mapping[str, frozenset[str]]) -> bool:
     quoted = set(_QUOTED.findall(difference.name))
     if difference.component in ("history", "position"):
-        # A callback adds it to the logs, and nothing but its name tells which one.
+        # A callback adds it to the logs, and only its name shows which one.
         metrics = {part for name in quoted for part in name.split("/")}
         return any(metrics & names for names in measured.values())
     return any(
@@ -391,6 +415,6 @@ def _is_measured(difference: Difference, measured: Mapping[str, frozenset[str]])
     )
 
 
-def errors(found: Iterable[Difference]) -> list[Difference]:
+def errors(differences: Iterable[Difference]) -> list[Difference]:
     """Return the differences that break the promise of exactness."""
-    return [each for each in found if each.level == "error"]
+    return [difference for difference in differences if difference.level == "error"]

@@ -25,8 +25,9 @@ def line_of(obj: Any) -> Line | None:
         obj = inspect.unwrap(obj)
     if inspect.isfunction(obj):
         code = obj.__code__
-        known = is_users_source(code.co_filename)
-        return Line(code.co_filename, code.co_firstlineno) if known else None
+        if not is_users_source(code.co_filename):
+            return None
+        return Line(code.co_filename, code.co_firstlineno)
     cls = obj if isinstance(obj, type) else type(obj)
     for kind in cls.__mro__:
         try:
@@ -57,9 +58,9 @@ def line_of_argument(file: str, study: str, argument: str) -> Line | None:
     first = None
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and ast.unparse(node.func).split(".")[-1] == "Study":
-            given = {keyword.arg: keyword.value for keyword in node.keywords}
-            line = Line(file, given.get(argument, node).lineno)
-            name = given.get("name")
+            arguments = {keyword.arg: keyword.value for keyword in node.keywords}
+            line = Line(file, arguments.get(argument, node).lineno)
+            name = arguments.get("name")
             if isinstance(name, ast.Constant) and name.value == study:
                 return line
             first = first or line

@@ -47,12 +47,12 @@ class CheckFinding:
     line: Line | None = None
 
     def __str__(self) -> str:
-        at = "" if self.line is None else f" {self.line}"
-        return f"{self.level} [{self.check}]{at}: {' '.join(self.message.split())}"
+        location = "" if self.line is None else f" {self.line}"
+        return f"{self.level} [{self.check}]{location}: {' '.join(self.message.split())}"
 
     def to_json(self) -> dict[str, Any]:
-        at = {"file": None, "line": None} if self.line is None else asdict(self.line)
-        return {**json_fields(self, "level", "check", "message"), **at}
+        location = {"file": None, "line": None} if self.line is None else asdict(self.line)
+        return {**json_fields(self, "level", "check", "message"), **location}
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,25 +135,28 @@ class CheckReport(PrintedRecord):
         return "holds" if self.holds else "a promise does not hold"
 
     def __str__(self) -> str:
-        counts = [counted(count, level) for level in _LEVELS if (count := self.count(level))]
+        counts = [counted(self.count(level), level) for level in _LEVELS if self.count(level)]
         lines = [f"{self.study}: {self.verdict}, {', '.join(counts) or 'nothing found'}"]
-        lines += [*map(str, self.findings), *(f"holds: {each}" for each in self.held)]
-        lines += [f"metrics: {', '.join(self.metrics)}"] * bool(self.metrics)
-        lines += [f"estimate: {self.estimate}"] * (self.estimate is not None)
+        lines += map(str, self.findings)
+        lines += [f"holds: {promise}" for promise in self.held]
+        if self.metrics:
+            lines.append(f"metrics: {', '.join(self.metrics)}")
+        if self.estimate is not None:
+            lines.append(f"estimate: {self.estimate}")
         return "\n".join(lines)
 
     def to_json(self) -> dict[str, Any]:
-        found = json_fields(self, "study", "holds", "findings", "held", "metrics")
-        return {**found, **json_fields(self, "estimate", "seconds", "steps", "removed")}
+        fields = json_fields(self, "study", "holds", "findings", "held", "metrics")
+        return {**fields, **json_fields(self, "estimate", "seconds", "steps", "removed")}
 
 
 _level: Callable[[Any], Level] = attrgetter("level")
 _F = TypeVar("_F")
 
 
-def ranked(found: Iterable[_F]) -> list[_F]:
+def ranked(findings: Iterable[_F]) -> list[_F]:
     """Return findings or differences: errors, then warnings, then notes, otherwise in their order."""
-    return sorted(found, key=lambda each: _LEVELS.index(_level(each)))
+    return sorted(findings, key=lambda finding: _LEVELS.index(_level(finding)))
 
 
 @dataclass(frozen=True, slots=True)
