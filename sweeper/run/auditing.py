@@ -96,9 +96,9 @@ class IntervalReplay:
             ExecutionError: The replay's process died.
         """
         try:
-            for each in (self.start, self.end):
-                if each is not None:
-                    load_checkpoint(each.path)
+            for checkpoint in (self.start, self.end):
+                if checkpoint is not None:
+                    load_checkpoint(checkpoint.path)
             with scratch_directory("audit") as directory:
                 comparison = ComparedReplay(
                     prepare=self._prepare,
@@ -190,16 +190,16 @@ class Outcome:
     @property
     def message(self) -> str:
         """Return what differs in one sentence, to follow "an audit found that"."""
-        replay, found = self.replay, self.differing
+        replay, differences = self.replay, self.differing
         begins = f"resumed from its checkpoint of step {replay.from_step}"
         if replay.start is None:
             begins = "run again from its beginning"
         # After the first value, only those that are short enough to read.
-        short = [each for each in found[1:] if not each.how.startswith("differs ")]
-        shown = [*found[:1], *short[: _SHOWN - 1]]
-        differing = "; ".join(map(str, shown)) if found else f"it {self.other_end}"
+        short = [difference for difference in differences[1:] if not difference.how.startswith("differs ")]
+        listed = [*differences[:1], *short[: _SHOWN - 1]]
+        differing = "; ".join(map(str, listed)) if differences else f"it {self.other_end}"
         more = (
-            f", and {len(found) - len(shown)} more values differ" if len(found) > len(shown) else ""
+            f", and {len(differences) - len(listed)} more values differ" if len(differences) > len(listed) else ""
         )
         if self.comparison.repeats is False:
             more += "; a second replay differs from both, so the trial is nondeterministic"
@@ -212,12 +212,12 @@ class Outcome:
     def advice(self) -> str:
         """Return probable causes and advice, with the user's own callbacks."""
         authors = self.comparison.replayed.authors
-        written = () if authors is None else authors.users
-        own = f" (look in {'; '.join(written[:_SHOWN])})" if written else ""
+        places = () if authors is None else authors.users
+        hint = f" (look in {'; '.join(places[:_SHOWN])})" if places else ""
         return (
             "Either data are drawn again in each process (an unseeded split, shuffle or "
             "generator: seed it with trial.seed), or the code keeps state outside of "
-            f"checkpoints: in a file, os.environ, an object of a library, another process{own}. "
+            f"checkpoints: in a file, os.environ, an object of a library, another process{hint}. "
             "Keep such state in checkpoints (an attribute of a callback, trial.track), or "
             "compute it from epoch and step; `sweeper check FILE` finds more"
         )
@@ -292,9 +292,9 @@ def _first_is_not_audited(context: SlotContext) -> bool:
     if first.state not in ("complete", "pruned"):
         return first.state == "failed"
     workers = context.ask(lambda: repository.workers(study))
-    [own] = [worker for worker in workers if worker.key == context.worker_row.key]
+    [row] = [worker for worker in workers if worker.key == context.worker_row.key]
     ended = first.attempts[-1].ended_at
-    return ended is not None and ended < own.joined_at
+    return ended is not None and ended < row.joined_at
 
 
 def _intervals(
@@ -306,20 +306,20 @@ def _intervals(
     """
     settings = context.study.settings
     located = [parse_location(path) for path in locate(trial, context.study.paths).known]
-    kept = read_kept((), located, origin=origin_of(claim, settings.seed))
-    ordered = sorted((each for each in kept if each.good), key=lambda each: each.step)
-    found = list(zip([None, *ordered], ordered, strict=False))
-    return found if settings.audit == "all" else found[-1:]
+    checkpoints = read_kept((), located, origin=origin_of(claim, settings.seed))
+    ordered = sorted((checkpoint for checkpoint in checkpoints if checkpoint.good), key=lambda checkpoint: checkpoint.step)
+    intervals = list(zip([None, *ordered], ordered, strict=False))
+    return intervals if settings.audit == "all" else intervals[-1:]
 
 
-def _end_the_run(context: SlotContext, found: Outcome) -> None:
+def _end_the_run(context: SlotContext, outcome: Outcome) -> None:
     """Stop every worker of the study, unless differences are accepted."""
     study, repository = context.study.settings.name, context.study.impatient
     if context.ask(lambda: repository.exactness(study)).accepted:
-        context.tell(Notice(f"exactness is not promised: an audit found that {found.message}"))
+        context.tell(Notice(f"exactness is not promised: an audit found that {outcome.message}"))
         return
     context.ask(lambda: repository.request_stop(study, "drain"))
-    context.abort(ExactnessError(_words(study, found.message, found.advice)))
+    context.abort(ExactnessError(_words(study, outcome.message, outcome.advice)))
 
 
 def refuse_inexact(repository: Repository, study: str, *, accept: bool) -> str | None:
@@ -335,8 +335,8 @@ def refuse_inexact(repository: Repository, study: str, *, accept: bool) -> str |
     exactness = repository.exactness(study)
     if exactness.difference is None or exactness.accepted:
         return exactness.warning
-    found = exactness.difference
-    raise ExactnessError(_words(study, found.message, found.advice))
+    difference = exactness.difference
+    raise ExactnessError(_words(study, difference.message, difference.advice))
 
 
 def _words(study: str, message: str, advice: str) -> str:

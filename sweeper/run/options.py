@@ -62,8 +62,8 @@ class WorkerOptions:
     def resolved(cls, settings: Settings, *, slots: int | None, **given: Any) -> Self:
         """Return the options from ``settings``, and ``given`` ones of one command."""
         names = ("storage", "runs_dir", "isolation", "gpus", "trials_per_gpu", "lease_seconds")
-        known = {name: getattr(settings, name) for name in names}
-        return cls(slots, checkpoints=settings.checkpoints_location, **known, **given)
+        configured = {name: getattr(settings, name) for name in names}
+        return cls(slots, checkpoints=settings.checkpoints_location, **configured, **given)
 
     def paths(self, study: str) -> RunPaths:
         """Return the absolute paths of the files of ``study``."""

@@ -101,8 +101,8 @@ def prepare(request: RunRequest) -> Iterator[PreparedStudy]:
     with ExitStack() as opened:
         repository = None
         if request.study is None:
-            given = request.definition
-            source = target_source(request.source or "") if given is None else source_of(given)
+            definition = request.definition
+            source = target_source(request.source or "") if definition is None else source_of(definition)
         else:
             repository = _open_database(options.storage, opened, create=False)
             source = _source_to_resume(repository, request.study, request)
@@ -125,11 +125,11 @@ def prepare(request: RunRequest) -> Iterator[PreparedStudy]:
             listener(Notice(_NO_TEXT.format(loaded.settings.name)))
         # Nothing is created before the study has been checked.
         repository = repository or _open_database(options.storage, opened, create=True)
-        stored = store_study(repository, loaded, source, request)
-        extend_study(repository, stored.name, request)
+        row = store_study(repository, loaded, source, request)
+        extend_study(repository, row.name, request)
         if began is not None:
-            repository.clear_stop(stored.name, began)
-        yield _complete(repository, options, source, replace(code, loaded=loaded), stored)
+            repository.clear_stop(row.name, began)
+        yield _complete(repository, options, source, replace(code, loaded=loaded), row)
 
 
 @contextmanager
@@ -147,18 +147,18 @@ def prepare_host(spec: HostSpec, listener: Listener) -> Iterator[PreparedStudy]:
 
         loaded = as_stored(code.loaded, repository.study(spec.study))
         _check_grid(loaded.settings, None)
-        stored = open_study(repository, loaded, spec.options)
-        yield _complete(repository, spec.options, source, replace(code, loaded=loaded), stored)
+        row = open_study(repository, loaded, spec.options)
+        yield _complete(repository, spec.options, source, replace(code, loaded=loaded), row)
 
 
 def _source_to_resume(repository: Repository, study: str, request: RunRequest) -> StudySource:
-    stored = repository.study(study)
+    row = repository.study(study)
     if request.extension is not None:
         from sweeper.run.stored_study import check_extension
 
         # Checked before the study's code is imported, which takes seconds.
         check_extension(repository, study, request.extension, request.options)
-    return recall_source(study, stored.source)
+    return recall_source(study, row.source)
 
 
 def _complete(
@@ -166,16 +166,16 @@ def _complete(
     options: WorkerOptions,
     source: StudySource,
     code: LoadedCode,
-    stored: StudyRow,
+    row: StudyRow,
 ) -> PreparedStudy:
     """Return the prepared study, with the settings that its file has now where they are no definition."""
     from sweeper.run.worker.context import StudyAccess
     from sweeper.search.spec import needs_definition, search_spec
 
     loaded = code.loaded.settings
-    now = {name: getattr(loaded, name) for name in POLICY if name != "trials"}
-    defined = StudySettings.from_json({**stored.definition, "trials": stored.target})
-    settings = replace(defined, **now)
+    policy = {name: getattr(loaded, name) for name in POLICY if name != "trials"}
+    defined = StudySettings.from_json({**row.definition, "trials": row.target})
+    settings = replace(defined, **policy)
     if settings.tensorboard:
         from sweeper.run.worker.tensorboard_files import check_tensorboard
 
@@ -186,10 +186,10 @@ def _complete(
     study = StudyAccess(
         repository=repository,
         settings=settings,
-        search=search_spec(settings, definition, stored.window),
+        search=search_spec(settings, definition, row.window),
         paths=options.paths(settings.name),
-        fingerprint=stored.fingerprint,
-        changes=stored.changes,
+        fingerprint=row.fingerprint,
+        changes=row.changes,
     )
     return PreparedStudy(study, code.runner, source, code.loaded.directed_by_name)
 
@@ -229,7 +229,7 @@ def load_code(
         loaded = server.loaded()
         if definition is not None:
             _check_alike(loaded.settings, definition.settings(), source)
-        server.choose_isolation(loaded, isolation, lambda said: listener(Notice(said)), "trial")
+        server.choose_isolation(loaded, isolation, lambda text: listener(Notice(text)), "trial")
         if server.isolation == "fork" and loaded.imported_by_trials:
             listener(
                 Remark(
@@ -247,10 +247,10 @@ def load_code(
 
     if hashes_differ():
         listener(Notice(_OTHER_HASHES))
-    given = definition.threads is not None
+    threads_given = definition.threads is not None
     loaded = Loaded(
         definition.settings(),
-        given,
+        threads_given,
         "",
         definition.code(),
         directed_by_name=definition.directed_by_name,
@@ -258,11 +258,11 @@ def load_code(
     return LoadedCode(loaded, InlineTrials(definition), definition)
 
 
-def _check_alike(imported: StudySettings, given: StudySettings, source: StudySource) -> None:
+def _check_alike(imported: StudySettings, defined: StudySettings, source: StudySource) -> None:
     """Check that importing the file gives the definition of the study object, which cannot be sent."""
-    if imported.to_json() != StudySettings.from_json(given.to_json()).to_json():
+    if imported.to_json() != StudySettings.from_json(defined.to_json()).to_json():
         msg = (
-            f"study {given.name!r} has another definition when {source.target} is imported than "
+            f"study {defined.name!r} has another definition when {source.target} is imported than "
             "in this process, and it cannot be sent to the processes that run its trials; define "
             "it at the top level of the file, or use `sweeper run FILE`"
         )

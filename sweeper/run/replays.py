@@ -115,9 +115,9 @@ class Answers:
         if name not in self.values:
             msg = f"{asks}, which the trial does not have"
             raise LookupError(msg)
-        stored = self.distributions[name]
-        if type(stored) is not type(distribution):
-            msg = f"{asks} as {distribution}; in the trial it is {stored}"
+        recorded = self.distributions[name]
+        if type(recorded) is not type(distribution):
+            msg = f"{asks} as {distribution}; in the trial it is {recorded}"
             raise LookupError(msg)
         return self.values[name]
 
@@ -336,18 +336,18 @@ class _Attempt:
     def _conclude(self, end: LastMessage | Evaluated | ModelExported | ExitStatus) -> None:
         order, number, reached = self.order, self.order.number, self.replayed.reached is not None
         outcome: Outcome = "complete"
-        error, how, is_fault = None, "", False
+        error, ending, is_fault = None, "", False
         match end:
             case StoppedHere():
                 raise Interrupted(order.when_stopped)
             case Finished():
                 outcome = end.outcome
             case Failed():
-                outcome, error, how = "failed", end.error, f"ended with {end.error}"
+                outcome, error, ending = "failed", end.error, f"ended with {end.error}"
                 is_fault = end.fault != "trial" and order.ends_at is None
             case ExitStatus() if not reached:
-                outcome, how = "crashed", end.describe()
-                error, is_fault = f"the replay's process {how}", True
+                outcome, ending = "crashed", end.describe()
+                error, is_fault = f"the replay's process {ending}", True
                 if end.killed and self._kill is not None:
                     error, is_fault = f"killed at step {self._kill.after}, as requested", False
         if isinstance(end, LastMessage):
@@ -360,7 +360,7 @@ class _Attempt:
                 f"trial {number} could not be run again to its end: {error}; fix that and verify "
                 f"again{chr(10) + log if log else ''}"
             )
-            raise ReplayDiedError(msg, how, self.replayed)
+            raise ReplayDiedError(msg, ending, self.replayed)
 
     def _log(self) -> str:
         path = self.paths.log(self.order.number, self.number)
@@ -387,7 +387,7 @@ class _Attempt:
             order=Replay(
                 order.checkpoints
                 and tuple(
-                    at for at in order.checkpoints if kill is None or at[0] <= kill.checkpoint
+                    position for position in order.checkpoints if kill is None or position[0] <= kill.checkpoint
                 ),
                 also_after=None if kill is None else kill.checkpoint,
                 die_after=None if kill is None else kill.after,
@@ -463,33 +463,33 @@ class ComparedReplay:
         Raises the errors of `run_again`, and CheckpointError if a checkpoint cannot be read.
         """
         replayed = self._run(self.first)
-        seen = {
+        compared = {
             position: self._compared(position, committed, replayed.directory)
             for position, committed in replayed.checkpoints.items()
         }
-        differing = [position for position, each in seen.items() if errors(each.differences)]
+        differing = [position for position, checkpoint in compared.items() if errors(checkpoint.differences)]
         epochs = self._compare_epochs(self.epochs, replayed)
-        if not differing and not any(each.excusable for each in errors(epochs)):
-            return ReplayComparison(replayed, None, seen, epochs)
-        again = self._run(self.directory / "second")
-        anyway = self._compare_epochs(replayed.metrics, again)
+        if not differing and not any(difference.excusable for difference in errors(epochs)):
+            return ReplayComparison(replayed, None, compared, epochs)
+        second = self._run(self.directory / "second")
+        anyway = self._compare_epochs(replayed.metrics, second)
         for position in differing:
-            if position in again.checkpoints:
-                paths = (Path(each.checkpoints[position].path) for each in (replayed, again))
-                directories = (replayed.directory, again.directory)
+            if position in second.checkpoints:
+                paths = (Path(replay.checkpoints[position].path) for replay in (replayed, second))
+                directories = (replayed.directory, second.directory)
                 anyway += compare_checkpoints(
                     *paths, directories=directories, objectives=self._objectives
                 )
 
-        def judged(found: Sequence[Difference]) -> list[Difference]:
-            return judge(found, anyway, replayed.authors)
+        def judged(differences: Sequence[Difference]) -> list[Difference]:
+            return judge(differences, anyway, replayed.authors)
 
         return ReplayComparison(
             replayed,
-            again,
-            {at: replace(each, differences=judged(each.differences)) for at, each in seen.items()},
+            second,
+            {position: replace(checkpoint, differences=judged(checkpoint.differences)) for position, checkpoint in compared.items()},
             judged(epochs),
-            repeats=all(each.excusable for each in anyway),
+            repeats=all(difference.excusable for difference in anyway),
         )
 
     def _run(self, directory: Path) -> Replayed:
@@ -503,17 +503,17 @@ class ComparedReplay:
         reference, path = self.references[position], Path(committed.path)
         if reference is None:
             return ComparedCheckpoint(committed.digest)
-        kept = read_manifest(reference)
-        known = kept.origin.directory if kept.origin is not None else ""
-        found = compare_checkpoints(
+        manifest = read_manifest(reference)
+        directory = manifest.origin.directory if manifest.origin is not None else ""
+        differences = compare_checkpoints(
             reference,
             path,
-            directories=(known or self.files, files),
+            directories=(directory or self.files, files),
             objectives=self._objectives,
             sides=self.sides,
         )
-        names = {*tensor_entries(kept), *tensor_entries(read_manifest(path))}
-        return ComparedCheckpoint(committed.digest, len(names), found)
+        names = {*tensor_entries(manifest), *tensor_entries(read_manifest(path))}
+        return ComparedCheckpoint(committed.digest, len(names), differences)
 
     def _compare_epochs(self, stored: Epochs, replayed: Replayed) -> list[Difference]:
         return compare_epochs(

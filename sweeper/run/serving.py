@@ -88,8 +88,8 @@ def serve_slots(
     refuse_inexact(repository, settings.name, accept=False)
     status = repository.status(settings.name)
     if settings.patience is not None and status.is_over and status.target < settings.trials:
-        said = f"ended with {status.target} of {settings.trials} trials"
-        listener(Notice(f"{said}: none of the last {settings.patience} was better"))
+        ending = f"ended with {status.target} of {settings.trials} trials"
+        listener(Notice(f"{ending}: none of the last {settings.patience} was better"))
     if context.stopping.is_set() and not status.is_over:
         raise Interrupted(say_unfinished(status))
     return status
@@ -97,19 +97,19 @@ def serve_slots(
 
 def _slot_devices(options: WorkerOptions, listener: Listener) -> tuple[SlotDevice, ...]:
     """Return the device of each slot, as many as wanted and fit on the GPUs; none without ``--gpus``."""
-    wanted, gpus = options.slots, options.gpus
+    slots, gpus = options.slots, options.gpus
     if gpus is None:
         return ()
     devices = share_gpus(find_gpus(gpus), options.trials_per_gpu, options.gpu_memory)
-    if wanted is not None and wanted > len(devices):
+    if slots is not None and slots > len(devices):
         listener(
             Notice(
                 f"the GPUs have room for {len(devices)} parallel trials (--gpus {gpus}, "
-                f"--trials-per-gpu {options.trials_per_gpu}), so {len(devices)} of {wanted} "
+                f"--trials-per-gpu {options.trials_per_gpu}), so {len(devices)} of {slots} "
                 "workers are used"
             )
         )
-    return devices[:wanted]
+    return devices[:slots]
 
 
 def run_slots(slot: Callable[[], None], slots: int, stopping: threading.Event) -> None:
@@ -153,7 +153,7 @@ def _counting(context: SlotContext) -> Iterator[None]:
     repository, name = context.study.impatient, context.study.settings.name
 
     def count() -> None:
-        said: StudyCounted | None = None
+        reported: StudyCounted | None = None
         pause = _COUNT_EVERY
         while not over.wait(pause):
             began = time.monotonic()
@@ -164,8 +164,8 @@ def _counting(context: SlotContext) -> Iterator[None]:
                 continue
             pause = max(_COUNT_EVERY, _COUNT_SHARE * (time.monotonic() - began))
             counted = StudyCounted(status)
-            if counted != said and not over.is_set():
-                said = counted
+            if counted != reported and not over.is_set():
+                reported = counted
                 context.tell(counted)
 
     thread = threading.Thread(target=count, name="sweeper-counting", daemon=True)

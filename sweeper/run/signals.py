@@ -54,11 +54,11 @@ def signals_held() -> Iterator[None]:
 
     The process inherits the blocked signals and loses none until it calls `release_signals`.
     """
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, signals_to_stop())
+    earlier_mask = signal.pthread_sigmask(signal.SIG_BLOCK, signals_to_stop())
     try:
         yield
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        signal.pthread_sigmask(signal.SIG_SETMASK, earlier_mask)
 
 
 def release_signals() -> None:
@@ -75,7 +75,7 @@ def early_termination() -> AbstractContextManager[None]:
 @contextmanager
 def stop_signals(
     request: Callable[[Literal["drain", "kill"]], None],
-    tell: Callable[[Event], None],
+    listener: Callable[[Event], None],
     grace: float | None = None,
 ) -> Iterator[None]:
     """Context manager for SIGINT, SIGTERM and SIGHUP: the first stops the trials, the second kills them.
@@ -93,22 +93,22 @@ def stop_signals(
 
     def stop(number: int, frame: FrameType | None) -> None:
         del frame
-        again = requests.insists(number)
-        if again is None:
+        insists = requests.insists(number)
+        if insists is None:
             return
-        said = (
+        text = (
             "killing the trials; each resumes from its newest checkpoint"
-            if again
+            if insists
             else (
                 "stopping: every trial finishes its step and writes a checkpoint; a second "
                 "signal kills"
             )
         )
         # The main thread may hold a lock that these functions need, so other threads call them.
-        _apart(lambda: request("kill" if again else "drain"))
-        _apart(lambda: tell(RunStopping(said, again)))
-        if grace is not None and number != signal.SIGINT and not again:
-            _apart(lambda: kill_after_grace(grace, over, request, tell))
+        _apart(lambda: request("kill" if insists else "drain"))
+        _apart(lambda: listener(RunStopping(text, insists)))
+        if grace is not None and number != signal.SIGINT and not insists:
+            _apart(lambda: kill_after_grace(grace, over, request, listener))
 
     with handled(signals_to_stop(), stop):
         try:
@@ -121,11 +121,11 @@ def kill_after_grace(
     seconds: float,
     over: threading.Event,
     request: Callable[[Literal["kill"]], None],
-    tell: Callable[[Event], None],
+    listener: Callable[[Event], None],
 ) -> None:
     """Kill the trials, which were asked to stop, after ``seconds``, unless the run is ``over`` before."""
     if not over.wait(seconds):
-        tell(RunStopping(f"the {seconds:g} s of grace are over: killing the trials", True))
+        listener(RunStopping(f"the {seconds:g} s of grace are over: killing the trials", True))
         request("kill")
 
 
@@ -151,11 +151,11 @@ def handled(
     """Context manager in which ``handler`` handles the signals ``numbers``, if this is the main thread."""
     if threading.current_thread() is not threading.main_thread():
         numbers = ()
-    before = {number: signal.signal(number, handler) for number in numbers}
+    earlier_handlers = {number: signal.signal(number, handler) for number in numbers}
     try:
         yield
     finally:
-        for number, previous in before.items():
+        for number, previous in earlier_handlers.items():
             signal.signal(number, previous)
 
 

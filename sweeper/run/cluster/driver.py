@@ -88,24 +88,24 @@ class _Drive:
             return status
         finished = [trial for trial in status.trials if trial.state in _ENDED]
         self._seen = {trial.number: (trial, time.monotonic()) for trial in finished}
-        there = sum(  # slots that an earlier driver has placed
+        placed = sum(  # slots that an earlier driver has placed
             worker.slots
             for worker in self._repository.workers(self._study)
             if worker.live and worker.engine == request.engine
         )
-        if there:
+        if placed:
             self._tell(
                 Notice(
-                    f"{min(there, slots)} of {slots} workers are already running, from an earlier "
+                    f"{min(placed, slots)} of {slots} workers are already running, from an earlier "
                     f"run with --engine {request.engine}"
                 )
             )
         cluster = None
-        if slots > there:
+        if slots > placed:
             kind = DaskCluster if request.engine == "dask" else RayCluster
-            cluster = kind(request.engine_address, slots - there)
+            cluster = kind(request.engine_address, slots - placed)
         try:
-            placement = None if cluster is None else self._start_hosts(cluster, slots - there)
+            placement = None if cluster is None else self._start_hosts(cluster, slots - placed)
             with stop_signals(self._request_stop, self._tell, request.options.grace):
                 self._follow(placement)
             return self._conclude(placement)

@@ -138,7 +138,7 @@ class WarmServer:
         self,
         loaded: Loaded,
         isolation: str,
-        notice: Callable[[str], None] = lambda _: None,
+        notify: Callable[[str], None] = lambda _: None,
         what: str = "process",
     ) -> None:
         """Spawn processes from now on if they cannot be forked as requested; ``loaded`` is what was imported.
@@ -153,7 +153,7 @@ class WarmServer:
         if isolation != "spawn" and not loaded.cannot_fork:
             return
         if isolation == "auto":
-            notice(
+            notify(
                 f"every {what} starts a new Python, which takes some seconds, because {loaded.cannot_fork}"
             )
         self.close()
@@ -181,10 +181,10 @@ class WarmServer:
         """Return a new trial process, or None if the server is dead."""
         if self._imported_by_trials or self.isolation == "spawn":
             assignment = replace(assignment, source=self.source)
-        channel, theirs = Channel.pair()
+        channel, trial_end = Channel.pair()
         reports, writer = Pipe(duplex=False)
-        with theirs, writer:
-            self._say({"assignment": asdict(assignment)}, theirs.fileno(), writer.fileno())
+        with trial_end, writer:
+            self._say({"assignment": asdict(assignment)}, trial_end.fileno(), writer.fileno())
         started = received_from(reports)
         if started is not None and "pid" in started:
             return TrialProcess(channel, reports, started["pid"])
@@ -198,10 +198,10 @@ class WarmServer:
         )
         raise ExecutionError(msg)
 
-    def _say(self, said: dict[str, Any], *descriptors: int) -> None:
+    def _say(self, request: dict[str, Any], *descriptors: int) -> None:
         """Send a request to the server; if it is dead, its reports end."""
         with contextlib.suppress(OSError):
-            self._connection.send_bytes(json.dumps(said).encode())
+            self._connection.send_bytes(json.dumps(request).encode())
             if descriptors:
                 socket.send_fds(self._control, [b"."], descriptors)
 
@@ -210,7 +210,7 @@ class WarmServer:
 def open_launcher(
     source: StudySource,
     isolation: str,
-    notice: Callable[[str], None],
+    notify: Callable[[str], None],
     what: str = "replay",
 ) -> Iterator[tuple[Launcher, Loaded]]:
     """Context manager for a launcher and the loaded study; see `WarmServer.choose_isolation`."""
@@ -221,5 +221,5 @@ def open_launcher(
         raise UsageError(msg)
     with contextlib.closing(WarmServer(source)) as launcher:
         loaded = launcher.loaded()
-        launcher.choose_isolation(loaded, isolation, notice, what)
+        launcher.choose_isolation(loaded, isolation, notify, what)
         yield launcher, loaded

@@ -283,10 +283,10 @@ def _import_everything() -> None:
         gc.freeze()
 
 
-def _report(to: Connection, **said: Any) -> None:
+def _report(to: Connection, **fields: Any) -> None:
     """Report to the worker, which may be gone: then this process ends with its requests."""
     with contextlib.suppress(OSError):
-        to.send_bytes(json.dumps(said).encode())
+        to.send_bytes(json.dumps(fields).encode())
 
 
 def _become_trial(descriptor: int, assignment: dict[str, Any]) -> NoReturn:

@@ -92,8 +92,8 @@ class Channel:
     @classmethod
     def pair(cls) -> tuple[Channel, socket.socket]:
         """Return the worker's end, and the socket to hand to the trial's process."""
-        ours, theirs = socket.socketpair()
-        return cls(ours, _MOST_BYTES), theirs
+        worker_end, trial_end = socket.socketpair()
+        return cls(worker_end, _MOST_BYTES), trial_end
 
     @classmethod
     def on(cls, descriptor: int) -> Channel:
@@ -122,13 +122,13 @@ class Channel:
             self._reader = threading.Thread(target=self._read, name="sweeper-channel", daemon=True)
             self._reader.start()
         try:
-            found = self._received.get(timeout=timeout)
+            received = self._received.get(timeout=timeout)
         except queue.Empty:
             return None
-        if isinstance(found, Exception):
-            self._received.put(found)
-            raise found
-        return found
+        if isinstance(received, Exception):
+            self._received.put(received)
+            raise received
+        return received
 
     def end_receiving(self) -> None:
         """Receive only what the pipe contains now, even if another process still holds its other end."""

@@ -177,8 +177,8 @@ def _failure_of(error: BaseException, *, asked: bool) -> Failed:
     if isinstance(error, ParameterError):
         return Failed(error_line(error, where=True), of_study=error.of_study or not asked)
     if isinstance(error, SweeperError):
-        own = getattr(error, "traceback", "")
-        return Failed(_text_of(error), traceback=printable(own), of_study=error.of_study)
+        trace = getattr(error, "traceback", "")
+        return Failed(_text_of(error), traceback=printable(trace), of_study=error.of_study)
     text = error_line(error, where=True)
     if isinstance(error, SystemExit):
         code = error.code if isinstance(error.code, int | None) else error_text(error)
@@ -198,10 +198,10 @@ def _disk_error(error: BaseException) -> str | None:
 
     Errors of TensorFlow and HDF5 contain the system's reason only in their text.
     """
-    seen: set[int] = set()
+    visited: set[int] = set()
     cause: BaseException | None = error
-    while cause is not None and id(cause) not in seen:
-        seen.add(id(cause))
+    while cause is not None and id(cause) not in visited:
+        visited.add(id(cause))
         if isinstance(cause, OSError) and cause.errno in _DISK_ERRORS:
             return os.strerror(cause.errno)
         if isinstance(cause, OSError) or type(cause).__module__.startswith("tensorflow."):
@@ -223,9 +223,9 @@ def worker_is_gone() -> NoReturn:
 
 def _users_part(trace: TracebackType | None) -> TracebackType | None:
     """Return the traceback from the first frame outside sweeper; the whole traceback if there is none."""
-    own = f"{Path(__file__).parents[2]}{os.sep}"
+    package = f"{Path(__file__).parents[2]}{os.sep}"
     part = trace
-    while part is not None and part.tb_frame.f_code.co_filename.startswith(own):
+    while part is not None and part.tb_frame.f_code.co_filename.startswith(package):
         part = part.tb_next
     return part or trace
 
@@ -260,8 +260,8 @@ def printable(text: str, longest: int = _LONGEST_TEXT) -> str:
     """
     if len(text) > longest:
         half = longest // 2
-        left = len(text) - 2 * half
-        text = f"{text[:half]} [… {left} characters left out …] {text[-half:]}"
+        omitted = len(text) - 2 * half
+        text = f"{text[:half]} [… {omitted} characters left out …] {text[-half:]}"
     return text.encode("utf-8", "backslashreplace").decode("utf-8").replace("\0", "\\x00")
 
 
@@ -269,17 +269,17 @@ def _reason(text: str) -> str:
     lines = _COLOURS.sub("", text).splitlines()
     if any(_TENSORFLOW.search(line) for line in lines):
         # Frames are indented; the other lines are the kernel's message.
-        said = [_NODES.sub("", line).rstrip() for line in lines if not line.startswith("  ")]
-        kept = [line.strip() for line in said if line.strip() and not _NO_REASON.match(line)]
-        lines = list(dict.fromkeys(kept)) or lines
+        messages = [_NODES.sub("", line).rstrip() for line in lines if not line.startswith("  ")]
+        reasons = [line.strip() for line in messages if line.strip() and not _NO_REASON.match(line)]
+        lines = list(dict.fromkeys(reasons)) or lines
     return " ".join(" ".join(lines).split())
 
 
 def _location(trace: TracebackType | None) -> str | None:
     """Return the innermost line of the user's own code, as ``in FUNCTION, FILE:LINE``."""
-    found = None
+    location = None
     for frame, line in traceback.walk_tb(trace):
         if is_users(frame.f_code.co_filename):
             name = frame.f_code.co_name
-            found = f"in {name}, {Path(frame.f_code.co_filename).name}:{line}"
-    return found
+            location = f"in {name}, {Path(frame.f_code.co_filename).name}:{line}"
+    return location

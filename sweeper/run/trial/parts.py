@@ -71,9 +71,9 @@ def strategy_scope(
         strategy = factory(trial)
     name = getattr(factory, "__qualname__", repr(factory))
     if not isinstance(strategy, tf.distribute.Strategy):
-        what = "None" if strategy is None else f"a {class_name(type(strategy))}"
+        returned = "None" if strategy is None else f"a {class_name(type(strategy))}"
         msg = (
-            f"the strategy factory {name} returned {what}; expected a tf.distribute.Strategy, such "
+            f"the strategy factory {name} returned {returned}; expected a tf.distribute.Strategy, such "
             'as tf.distribute.MirroredStrategy(["GPU:0", "GPU:1"])'
         )
         raise FactoryError(msg)
@@ -91,13 +91,13 @@ def check_made_in(strategy: Any, model: keras.Model, factory: str) -> None:
     Otherwise the model would train on one device, or on those of another strategy.
     """
     # The public `distribute_strategy` is that of the current scope.
-    own = model._distribute_strategy
-    if strategy is None or own is strategy:
+    model_strategy = model._distribute_strategy
+    if strategy is None or model_strategy is strategy:
         return
     where = (
         "outside every scope"
-        if own is None
-        else f"in the scope of another strategy, a {type(own).__name__}"
+        if model_strategy is None
+        else f"in the scope of another strategy, a {type(model_strategy).__name__}"
     )
     msg = (
         f"the model factory {factory} returned model {model.name!r}, which was made {where}; with "
@@ -114,12 +114,12 @@ def _without_tf_config() -> Iterator[None]:
     Strategies over several processes are refused. With the variable, creating one would first wait
     for the other processes, which do not exist.
     """
-    given = os.environ.pop("TF_CONFIG", None)
+    value = os.environ.pop("TF_CONFIG", None)
     try:
         yield
     finally:
-        if given is not None:
-            os.environ["TF_CONFIG"] = given
+        if value is not None:
+            os.environ["TF_CONFIG"] = value
 
 
 def seeds_of(assignment: Assignment) -> TrialSeeds:
@@ -155,9 +155,9 @@ def check_enqueued(assignment: Assignment, trial: Trial, definition: StudyDefini
     Raises:
         ParameterError: The name is probably misspelt.
     """
-    given, suggested = assignment.enqueued, trial.params
-    drawn = [name for name in suggested if name not in given]
-    unused = [n for n, elsewhere in given.items() if n not in suggested and not elsewhere]
+    enqueued, suggested = assignment.enqueued, trial.params
+    drawn = [name for name in suggested if name not in enqueued]
+    unused = [n for n, elsewhere in enqueued.items() if n not in suggested and not elsewhere]
     if not drawn or not unused:
         return
     in_code = strings_in(definition.makers())
@@ -222,7 +222,7 @@ def make_plan(
         check_rungs(() if schedule is None else schedule.rungs, settings.objective, data)
         callbacks = build("callbacks", definition.callbacks, trial, seeds, guard) or ()
         for callback in callbacks:
-            if any(callback is each for each in trial.output):
+            if any(callback is output for output in trial.output):
                 _draw_apart(callback)
         guard.check("tracked", trial.tracked)
         seed_everything(seeds.child("warm_start"))
@@ -234,7 +234,7 @@ def make_plan(
         data=data,
         callbacks=tuple(callbacks),
         epochs=settings.epochs,
-        objectives=tuple(each.name for each in settings.objectives),
+        objectives=tuple(objective.name for objective in settings.objectives),
         order_seed=seeds.sequence("order"),
         tracked=trial.tracked,
         output_only=trial.output,

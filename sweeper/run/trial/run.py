@@ -120,18 +120,18 @@ def redirect_files(callbacks: Sequence[keras.callbacks.Callback], directory: Pat
     for index, callback in enumerate(callbacks):
         for kind, attributes in _FILE_ATTRIBUTES:
             for attribute in attributes if isinstance(callback, kind) else ():
-                given = getattr(callback, attribute, None)
-                if not isinstance(given, str | Path):
+                value = getattr(callback, attribute, None)
+                if not isinstance(value, str | Path):
                     continue
-                path = Path(given)
+                path = Path(value)
                 if path.absolute().is_relative_to(directory.absolute()):
                     continue
-                own = directory / f".audit-{index}" / path.name
-                own.parent.mkdir(parents=True, exist_ok=True)
+                target = directory / f".audit-{index}" / path.name
+                target.parent.mkdir(parents=True, exist_ok=True)
                 for file in (path, path.with_name(f".{path.name}.before")):
                     if kind is keras.callbacks.CSVLogger and file.is_file():
-                        shutil.copyfile(file, own.with_name(file.name))
-                setattr(callback, attribute, str(own))
+                        shutil.copyfile(file, target.with_name(file.name))
+                setattr(callback, attribute, str(target))
 
 
 def run_trial(
@@ -164,7 +164,7 @@ def run_trial(
         plan = _as_replayed(definition, plan, order, assignment.files, link)
     seed_everything(seeds.child("training"))
     directories = [parse_location(directory) for directory in assignment.checkpoints]
-    known = [parse_location(location) for location in assignment.known]
+    locations = [parse_location(location) for location in assignment.known]
     # The trial's local directory also has copies of checkpoints that are uploaded.
     spool = Path(assignment.log).parent.parent
     _sweep_leftovers(directories, spool, warn)
@@ -172,7 +172,7 @@ def run_trial(
         assignment.origin, parameters=dict(trial.params), directory=str(trial.directory)
     )
     store_at = partial(open_store, spool=spool, origin=origin)
-    loaded = load_newest(directories, warn, known=known, origin=origin)
+    loaded = load_newest(directories, warn, known=locations, origin=origin)
     loaded = _relocated(loaded, trial.directory)
     # A trial that has trained goes on, whatever other trials have done since.
     if loaded is None and order is None and not link.ask(Propose()).value:
@@ -192,17 +192,17 @@ def run_trial(
         observer.checkpoint_committed,
         observer.checkpoint_deleted,
         warn=warn,
-        kept=read_kept(directories, known, origin=origin),
+        kept=read_kept(directories, locations, origin=origin),
         trained_seconds=0.0 if loaded is None else loaded.trained_seconds,
     ) as writer:
         observer.writer = writer
-        made: list[TrainingLoop] = []
+        loops: list[TrainingLoop] = []
 
         def train(plan: TrainingPlan) -> TrainingLoop:
             loop = _made_loop(
                 plan, observer, loaded, definition=definition, assignment=assignment, link=link
             )
-            made.append(loop)
+            loops.append(loop)
             loop.run(loaded)
             return loop
 
@@ -211,7 +211,7 @@ def run_trial(
         except Stopped as stopped:
             writer.close()
             if isinstance(stopped, Paused):
-                link.send(_last_message(made[0], settings, observer, warn, paused=True))
+                link.send(_last_message(loops[0], settings, observer, warn, paused=True))
             else:
                 link.send(StoppedHere(step=observer.committed_step))
             return
@@ -335,9 +335,9 @@ def _validation(
     rows = validation_rows(plan)
     if rows is None:
         return {}
-    at = line_of(definition.data)
-    shown = "" if at is None else f"{at}: "
-    return {"validation": {"rows": rows, "factory": name_of(definition.data), "at": shown}}
+    line = line_of(definition.data)
+    prefix = "" if line is None else f"{line}: "
+    return {"validation": {"rows": rows, "factory": name_of(definition.data), "at": prefix}}
 
 
 def _began_from(
@@ -412,12 +412,12 @@ def _final_values(
 
     ``warn`` is called where the value is not of the delivered weights.
     """
-    names = [each.name for each in settings.objectives]
+    names = [objective.name for objective in settings.objectives]
     reported = [_reported(loop, name) for name in names]
     last, (end, _) = tuple(values[-1][1] for values in reported), reported[0][-1]
     if settings.at == "best":
         value = last_value(loop, settings)
-        best = next(epoch for epoch, own in reported[0] if own is value)
+        best = next(epoch for epoch, reported_value in reported[0] if reported_value is value)
         return (value,), None if best == end else f"epoch {best + 1}"
     epoch = loop.delivered_epoch(names)
     if epoch == end:
@@ -431,14 +431,14 @@ def _final_values(
             "objective that the model reports"
         )
         return last, None
-    found = tuple(metrics[name] for name in names)
+    measured = tuple(metrics[name] for name in names)
     if settings.at == "last":
         warn(
             f"at='last': the value is {names[0]!r} at the last epoch, {last[0]:.6g}; that of the "
-            f"weights that load_model() returns is {found[0]:.6g}"
+            f"weights that load_model() returns is {measured[0]:.6g}"
         )
         return last, None
-    return found, "after training" if epoch is None else f"epoch {epoch + 1}"
+    return measured, "after training" if epoch is None else f"epoch {epoch + 1}"
 
 
 def _reported(loop: TrainingLoop, objective: str) -> list[tuple[int, float]]:
@@ -508,9 +508,9 @@ class TrialObserver(Observer):
 
     def steps_done(self, position: Position) -> None:
         super().steps_done(position)
-        now = time.monotonic()
-        if now - self._reported >= _TELL_EVERY:
-            self._reported = now
+        seconds = time.monotonic()
+        if seconds - self._reported >= _TELL_EVERY:
+            self._reported = seconds
             self._link.send(StepsReached(epoch=position.epoch, step=position.step))
 
     def epoch_ended(self, record: EpochRecord, step: int, seconds: float) -> None:
@@ -578,8 +578,8 @@ class ReplayObserver(TrialObserver):
 def authors_of(definition: StudyDefinition, plan: TrainingPlan) -> StudyAuthors:
     """Return the user's factories and the callbacks of a trial."""
     model, data = (
-        Authored(name_of(each), line_of(each)) for each in (definition.model, definition.data)
+        Authored(name_of(factory), line_of(factory)) for factory in (definition.model, definition.data)
     )
     kinds = [type(callback) for callback in plan.callbacks]
-    callbacks = (Authored(each.__qualname__, line_of(each), measured_names(each)) for each in kinds)
+    callbacks = (Authored(kind.__qualname__, line_of(kind), measured_names(kind)) for kind in kinds)
     return StudyAuthors(model, data, tuple(callbacks))

@@ -101,11 +101,11 @@ class Located:
         """Return a notice before the trial resumes, or None; ``files`` is the present `Trial.directory`."""
         number, missing, listed = trial.number, self.missing, len(trial.checkpoints)
         if missing is not None:
-            again = f"from step {self.reached}" if self.reached else "from the beginning"
+            start = f"from step {self.reached}" if self.reached else "from the beginning"
             return (
                 f"trial {number}: the database lists {listed} checkpoints, and the newest, of "
                 f"step {missing.step}, is no longer at {missing.path}; the steps are trained "
-                f"again, {again}. If the checkpoints were moved, stop this run, and name their "
+                f"again, {start}. If the checkpoints were moved, stop this run, and name their "
                 "place with --runs-dir or --checkpoints"
             )
         if self.apart:
@@ -120,23 +120,23 @@ class Located:
 def locate(trial: TrialRecord, paths: RunPaths) -> Located:
     """Return the present paths of a trial's checkpoints."""
     present = {r.path: present_path(r, trial.number, paths) for r in trial.checkpoints}
-    known = [path for path in present.values() if path is not None]
-    moved = {was: str(now) for was, now in present.items() if now is not None and str(now) != was}
+    existing = [path for path in present.values() if path is not None]
+    moved = {recorded: str(path) for recorded, path in present.items() if path is not None and str(path) != recorded}
     apart = [
         str(path.parent)
-        for was, path in present.items()
+        for recorded, path in present.items()
         if isinstance(path, Path)
-        and was not in moved
+        and recorded not in moved
         and not any(map(path.is_relative_to, paths.study_directories))
     ]
-    newest, missing = max(known, key=_step, default=None), None
-    reached = max(map(_step, known), default=0)
+    newest, missing = max(existing, key=_step, default=None), None
+    reached = max(map(_step, existing), default=0)
     listed = max(trial.checkpoints, key=lambda record: record.step, default=None)
     if listed is not None and listed.step > reached:
         reached = max([reached, *map(_step, listed_checkpoints(trial, paths))])
         missing = listed if listed.step > reached else None
     return Located(
-        known=tuple(dict.fromkeys(map(str, known))),
+        known=tuple(dict.fromkeys(map(str, existing))),
         moved=moved,
         gone=tuple(
             r.path for r in trial.checkpoints if present[r.path] is None and r.step < reached
@@ -158,8 +158,8 @@ def bring_files(newest: Path, files: Path) -> None:
     """
     try:
         origin = read_manifest(newest).origin
-        before = None if origin is None or not origin.directory else Path(origin.directory)
-        if before is None or before == files or not before.is_dir():
+        former = None if origin is None or not origin.directory else Path(origin.directory)
+        if former is None or former == files or not former.is_dir():
             return
         if files.is_dir():
             if any(files.iterdir()):
@@ -169,7 +169,7 @@ def bring_files(newest: Path, files: Path) -> None:
         sweep_leftovers(files.parent)
         # Under a temporary name, so that no partial copy is used.
         temporary = files.with_name(unfinished_name("writing", files.name))
-        shutil.copytree(before, temporary, symlinks=True)
+        shutil.copytree(former, temporary, symlinks=True)
         temporary.rename(files)
     except (OSError, shutil.Error) as error:
         msg = (
@@ -206,11 +206,11 @@ def present_path(record: CheckpointRecord, number: int, paths: RunPaths) -> Loca
 
 def listed_checkpoints(trial: TrialRecord, paths: RunPaths) -> list[Location]:
     """Return all checkpoints in the directories of earlier attempts, also those not in the database."""
-    found: list[Location] = []
+    locations: list[Location] = []
     for attempt in trial.attempts[trial.anew_after :]:
         directory = paths.checkpoints(trial.number, attempt.number)
-        found += list_checkpoints(directory)
-    return found
+        locations += list_checkpoints(directory)
+    return locations
 
 
 def _step(location: Location) -> int:

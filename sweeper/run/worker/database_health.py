@@ -67,10 +67,10 @@ class DatabaseHealth:
                 self._away_since = since
         if first:
             ago = timedelta(seconds=time.monotonic() - since)
-            at = (datetime.now(UTC) - ago).astimezone().strftime("%H:%M:%S")
+            time_of_day = (datetime.now(UTC) - ago).astimezone().strftime("%H:%M:%S")
             self._tell(
                 Notice(
-                    f"the database is unreachable since {at}: {error}. Training continues, and "
+                    f"the database is unreachable since {time_of_day}: {error}. Training continues, and "
                     f"reports of trials are kept; after {self.limit:.0f} s trials checkpoint and "
                     "stop"
                 )

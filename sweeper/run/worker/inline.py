@@ -57,7 +57,7 @@ class InlineTrials:
             )
             raise ExecutionError(msg) from error
         factories = [
-            (name_of(each), each) for each in self._definition.makers() if each is not None
+            (name_of(factory), factory) for factory in self._definition.makers() if factory is not None
         ]
         try:
             with changes_undone(factories, lambda message: link.send(Warned(message))):

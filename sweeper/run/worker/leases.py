@@ -135,10 +135,10 @@ class LeaseKeeper:
                 if _now() >= due:
                     self._renew()
                     due = _now() + self.row.lease_seconds / _RENEWALS - self._interval / 2
-                how = self.repository.stop_requested(self.study)
-                if how is not None and how != self._stop:
-                    self.on_stop(how)
-                self._stop = how
+                request = self.repository.stop_requested(self.study)
+                if request is not None and request != self._stop:
+                    self.on_stop(request)
+                self._stop = request
                 self.health.answered()
             except DatabaseUnavailableError as error:
                 if error.passing:
@@ -153,10 +153,10 @@ class LeaseKeeper:
 
     def _renew(self) -> None:
         with self._holding:
-            asked = dict(self._held)
-        held = self.repository.renew(asked.keys(), self.row.lease_seconds, worker_key=self.row.key)
-        for token, lost in asked.items():
-            if token not in held:
+            leases = dict(self._held)
+        renewed = self.repository.renew(leases.keys(), self.row.lease_seconds, worker_key=self.row.key)
+        for token, lost in leases.items():
+            if token not in renewed:
                 lost.set()
 
 

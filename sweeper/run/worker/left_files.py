@@ -29,7 +29,7 @@ def left_behind(trial: TrialUses, database: str, *, cut: bool = False) -> Iterat
     temporary = os.path.realpath(tempfile.gettempdir())
     here = os.path.realpath(Path.cwd())
     # Hidden directories have the state of tools, such as a test runner's or an editor's, which write meanwhile.
-    own = [
+    uses = [
         use
         for use in trial.uses
         if (
@@ -42,13 +42,13 @@ def left_behind(trial: TrialUses, database: str, *, cut: bool = False) -> Iterat
         )
         and (_below(use.path, here) or not _below(use.path, temporary))
     ]
-    if not own:
+    if not uses:
         return
-    wrote = _listed([use.name for use in own if use.wrote])
-    changed = _listed([use.name for use in own if use.left])
-    seen = [f"{trial.who} left {wrote}"] * bool(wrote)
-    seen += [f"{changed} appeared or changed while {trial.who} ran"] * bool(changed)
-    message = f"{', and '.join(seen)}: a later trial can read it, and `sweeper check FILE` tells whether one depends on it"
+    wrote = _listed([use.name for use in uses if use.wrote])
+    changed = _listed([use.name for use in uses if use.left])
+    clauses = [f"{trial.who} left {wrote}"] * bool(wrote)
+    clauses += [f"{changed} appeared or changed while {trial.who} ran"] * bool(changed)
+    message = f"{', and '.join(clauses)}: a later trial can read it, and `sweeper check FILE` tells whether one depends on it"
     yield FileFinding("note", "", message)
 
 

@@ -120,7 +120,7 @@ def serve_slot(context: SlotContext, audit: Audit | None = None) -> None:
 def _serve(context: SlotContext, audit: Audit | None) -> None:
     device = next(context.devices)
     with context.leases:
-        said, began_to_wait = "", None
+        reported, began_to_wait = "", None
         while not context.stopping.is_set():
             if context.awaits_first_step:
                 with context.attempt_ended:
@@ -136,8 +136,8 @@ def _serve(context: SlotContext, audit: Audit | None) -> None:
                     began_to_wait = began_to_wait or time.monotonic()
                     with context.attempt_ended:
                         context.attempt_ended.wait(0.5)
-                    if time.monotonic() - began_to_wait > _SILENT and claim.reason != said:
-                        said = claim.reason
+                    if time.monotonic() - began_to_wait > _SILENT and claim.reason != reported:
+                        reported = claim.reason
                         context.tell(Remark(f"a worker waits: {claim.reason}"))
                     continue
                 began_to_wait = None
@@ -370,9 +370,9 @@ class AttemptSupervisor(TrialSupervisor):
         if least:
             needed = min(_FAILING_EARLY, least) if early else least
             impatient = self._study.impatient
-            found = context.ask(lambda: impatient.failing_alike(study, needed))
-            if found is not None:
-                raise all_fail_alike(study, *found, early=early)
+            failure = context.ask(lambda: impatient.failing_alike(study, needed))
+            if failure is not None:
+                raise all_fail_alike(study, *failure, early=early)
 
     def _check_dependence(self) -> None:
         """Close the attempt and raise an error if the trial depends on another one by a file."""
@@ -461,7 +461,7 @@ class AttemptSupervisor(TrialSupervisor):
             settings = replace(settings, pruner=None)
         origin = origin_of(claim, settings.seed)
         # A trial that begins again under another definition is another run.
-        again = f"-{claim.anew_after}" if claim.anew_after else ""
+        suffix = f"-{claim.anew_after}" if claim.anew_after else ""
         return replace(
             assignment_of(
                 *(settings, self._study.paths, claim.number, claim.attempt),
@@ -474,18 +474,18 @@ class AttemptSupervisor(TrialSupervisor):
             devices=self._device.visible,
             memory_limit=self._device.memory,
             origin=origin,
-            run_id=f"{claim.study[:_LONGEST_NAME]}-{origin.identity[:8]}-{claim.number}{again}",
+            run_id=f"{claim.study[:_LONGEST_NAME]}-{origin.identity[:8]}-{claim.number}{suffix}",
         )
 
     def _enqueued(self) -> dict[str, bool]:
         """Return the names of the trial's enqueued values, and whether another trial has suggested them."""
-        given = self._recorder.search.given
-        if not given:
+        enqueued = self._recorder.search.given
+        if not enqueued:
             return {}
         repository, study = self._study.impatient, self._claim.study
         trials = self._context.ask(lambda: repository.status(study)).trials
-        suggested = {n for each in trials if each.number != self._claim.number for n in each.params}
-        return {name: name in suggested for name in given}
+        suggested = {n for trial in trials if trial.number != self._claim.number for n in trial.params}
+        return {name: name in suggested for name in enqueued}
 
     def _known_checkpoints(self) -> tuple[str, ...]:
         """Return the present paths of the trial's stored checkpoints; none if it starts or restarts."""
@@ -558,14 +558,14 @@ class TrialSearch:
 
     def _suggest(self, question: Suggest) -> Answered:
         """Draw and store a parameter, or return the value that an earlier attempt stored."""
-        known = self.claim.params
+        params = self.claim.params
         try:
             drawn = self._session().suggest(question.name, question.distribution)
         except ParameterError:
-            if question.name not in known:
+            if question.name not in params:
                 raise
             # The range may have changed since, and the stored value counts.
-            drawn = known[question.name]
+            drawn = params[question.name]
         answer = self.queue.ask(lambda: self._stored(question, drawn), self.waiting)
         if answer.error is None:
             self.params[question.name] = answer.value
@@ -612,12 +612,12 @@ class TrialSearch:
         if window is None:
             return ()
         below = max(0, self._configuration - window + 1)
-        before = self.study.settings.repeating.number(below, 0)
+        limit = self.study.settings.repeating.number(below, 0)
         repository = self.study.impatient
-        found = self.queue.ask(
-            lambda: repository.finished_before(claim.study, before), self.waiting
+        trials = self.queue.ask(
+            lambda: repository.finished_before(claim.study, limit), self.waiting
         )
-        return of_configurations(found, self.study.settings.repeating)
+        return of_configurations(trials, self.study.settings.repeating)
 
     def _stored(self, question: Suggest, drawn: CategoricalChoice) -> Answered:
         record, token = self.study.impatient.record_parameter, self.claim.token
@@ -734,17 +734,17 @@ class AttemptRecorder:
 
     def _compare_validation(self, surroundings: Mapping[str, Any]) -> None:
         """Warn once if the first two trials are validated on different samples."""
-        ours = surroundings.get("validation")
-        if ours is None:
+        validation = surroundings.get("validation")
+        if validation is None:
             return
         claim = self.claim
         other = self._repository.fingerprints(claim.study).get(1 - claim.number)
-        theirs = other[-1][1].get("validation") if other else None
-        if theirs is None or theirs["rows"] == ours["rows"]:
+        other_validation = other[-1][1].get("validation") if other else None
+        if other_validation is None or other_validation["rows"] == validation["rows"]:
             return
         self._unreported = Notice(
-            f"{ours['at']}trials are validated on different samples, so their values cannot be "
-            f"compared: {ours['factory']} returned different validation data for trials 0 and 1, "
+            f"{validation['at']}trials are validated on different samples, so their values cannot be "
+            f"compared: {validation['factory']} returned different validation data for trials 0 and 1, "
             "without a parameter that asks for it; draw the split from a seed that does not depend "
             "on the trial, such as random_state=0"
         )
@@ -754,18 +754,18 @@ class AttemptRecorder:
         if not message.ended:  # otherwise `dependence` judges them, before the attempt is closed
             self._write(self._judge_files)
 
-    def _checkpoint_committed(self, made: CheckpointCommitted) -> None:
-        self.kept = made.step
-        record = CheckpointRecord(made.step, made.epoch, made.digest, made.bytes, made.path)
+    def _checkpoint_committed(self, committed: CheckpointCommitted) -> None:
+        self.kept = committed.step
+        record = CheckpointRecord(committed.step, committed.epoch, committed.digest, committed.bytes, committed.path)
         self._write(lambda: self._repository.record_checkpoint(self.claim.token, record))
-        times = (made.seconds, made.stalled_seconds)
-        self._tell(CheckpointKept(self.claim.number, made.step, made.bytes, *times))
+        times = (committed.seconds, committed.stalled_seconds)
+        self._tell(CheckpointKept(self.claim.number, committed.step, committed.bytes, *times))
 
     def report_findings(self) -> None:
         """Report the notice of the queue's thread; the listener may raise, so that thread does not call it."""
-        found, self._unreported = self._unreported, None
-        if found is not None:
-            self._tell(found)
+        notice, self._unreported = self._unreported, None
+        if notice is not None:
+            self._tell(notice)
         findings, self._file_findings = self._file_findings, []
         for finding in findings:
             about = (finding.level, finding.path)
@@ -776,34 +776,34 @@ class AttemptRecorder:
     def _judge_files(self, *, ended: bool = False) -> list[FileFinding]:
         """Store the files that the trial used, and compare them with those of other trials."""
         claim, files = self.claim, self._files
-        stored = self._repository.record_files(claim.token, files)
+        stored_uses = self._repository.record_files(claim.token, files)
         others = [
             TrialUses(
                 f"trial {number}" if study == claim.study else f"trial {number} of {study!r}",
-                uses_from_json(theirs),
+                uses_from_json(uses),
             )
-            for study, number, theirs in stored
+            for study, number, uses in stored_uses
         ]
         trial = TrialUses(f"trial {claim.number}", uses_from_json(files))
-        found = list(in_a_run(trial, others))
-        told = any(study == claim.study and "told" in theirs for study, _, theirs in stored)
-        if ended and not told:
-            left = [*left_behind(trial, self._repository.database.file, cut="cut" in files)]
-            found += left
-            told = not left
-        self._file_findings = found
-        if found:
-            noticed = {**files, "notices": [finding.message for finding in found]}
-            self._repository.record_files(claim.token, noticed if told else {**noticed, "told": 1})
-        return found
+        findings = list(in_a_run(trial, others))
+        reported = any(study == claim.study and "told" in uses for study, _, uses in stored_uses)
+        if ended and not reported:
+            leftovers = [*left_behind(trial, self._repository.database.file, cut="cut" in files)]
+            findings += leftovers
+            reported = not leftovers
+        self._file_findings = findings
+        if findings:
+            noticed = {**files, "notices": [finding.message for finding in findings]}
+            self._repository.record_files(claim.token, noticed if reported else {**noticed, "told": 1})
+        return findings
 
     def dependence(self, waiting: Callable[[], None]) -> str | None:
         """Return how the ended trial depends on another one by a file; None if that is not known."""
         if not self._files or self.queue.broken:
             return None
-        found = self.queue.ask(lambda: self._judge_files(ended=True), waiting)
+        findings = self.queue.ask(lambda: self._judge_files(ended=True), waiting)
         self.report_findings()
-        return next((each.message for each in found if each.level == "error"), None)
+        return next((finding.message for finding in findings if finding.level == "error"), None)
 
     def _write(self, write: Callable[[], object]) -> None:
         self.queue.write(write, self.waiting)
@@ -823,9 +823,9 @@ class AttemptRecorder:
 
     def _surroundings(self, fingerprint: Mapping[str, Any]) -> None:
         """Store the attempt's fingerprint, and note its differences from the previous attempt's."""
-        before = self._repository.record_fingerprint(self.claim.token, fingerprint)
+        previous = self._repository.record_fingerprint(self.claim.token, fingerprint)
         self._compare_validation(fingerprint)
-        changed = () if before is None else differences(before, fingerprint)
+        changed = () if previous is None else differences(previous, fingerprint)
         if changed:
             self._unreported = Notice(
                 f"trial {self.claim.number} resumes in a different environment: {'; '.join(changed)}; "
@@ -837,14 +837,14 @@ class AttemptRecorder:
         settings = self._settings
         while self._unwritten:
             taken = self._unwritten[:_MOST_EPOCHS]
-            found = {record.epoch: record for record in taken}
+            records = {record.epoch: record for record in taken}
             values = {}
             if not settings.further_objectives:
                 # Optuna supports intermediate values of one objective only.
                 values = {
                     epoch: record.metrics[settings.objective]
-                    for epoch, record in found.items()
+                    for epoch, record in records.items()
                     if settings.objective in record.metrics
                 }
-            self._repository.record_epochs(self.claim.token, tuple(found.values()), values)
+            self._repository.record_epochs(self.claim.token, tuple(records.values()), values)
             del self._unwritten[: len(taken)]

@@ -56,7 +56,7 @@ class TrialSummaries:
         from tensorboard.summary.writer.record_writer import RecordWriter
 
         self.directory.mkdir(parents=True, exist_ok=True)
-        before = list(self.directory.glob(_NAMES))
+        old_files = list(self.directory.glob(_NAMES))
         # Readers read files in the order of their names.
         path = self.directory / f"events.out.tfevents.{time.time_ns():020d}.sweeper"
         unfinished = self.directory / f".{path.name}"
@@ -68,7 +68,7 @@ class TrialSummaries:
             unfinished.replace(path)
         finally:
             unfinished.unlink(missing_ok=True)
-        for old in before:
+        for old in old_files:
             old.unlink(missing_ok=True)
         self._written = time.monotonic()
 
@@ -88,8 +88,8 @@ def _events(trial: TrialRecord) -> Iterator[Any]:
     apart = (ended - began) / max(len(trial.epochs), 1)
     for count, epoch in enumerate(trial.epochs, 1):
         values = [Summary.Value(tag=n, simple_value=v) for n, v in epoch.metrics.items()]
-        at = began + count * apart
-        yield Event(wall_time=at, step=epoch.epoch, summary=Summary(value=values))
+        wall_time = began + count * apart
+        yield Event(wall_time=wall_time, step=epoch.epoch, summary=Summary(value=values))
     if trial.state in ("complete", "pruned", "failed"):
         last = trial.epochs[-1].epoch if trial.epochs else 0
         yield Event(wall_time=ended, step=last, summary=_end(trial, ended))
