@@ -190,16 +190,23 @@ class Outcome:
     @property
     def message(self) -> str:
         """Return what differs in one sentence, to follow "an audit found that"."""
-        replay, differences = self.replay, self.differing
+        replay = self.replay
+        differences = self.differing
         begins = f"resumed from its checkpoint of step {replay.from_step}"
         if replay.start is None:
             begins = "run again from its beginning"
         # After the first value, only those that are short enough to read.
-        short = [difference for difference in differences[1:] if not difference.how.startswith("differs ")]
+        short = [
+            difference
+            for difference in differences[1:]
+            if not difference.how.startswith("differs ")
+        ]
         listed = [*differences[:1], *short[: _SHOWN - 1]]
         differing = "; ".join(map(str, listed)) if differences else f"it {self.other_end}"
         more = (
-            f", and {len(differences) - len(listed)} more values differ" if len(differences) > len(listed) else ""
+            f", and {len(differences) - len(listed)} more values differ"
+            if len(differences) > len(listed)
+            else ""
         )
         if self.comparison.repeats is False:
             more += "; a second replay differs from both, so the trial is nondeterministic"
@@ -231,28 +238,33 @@ def audit_trial(context: SlotContext, claim: Claim, device: SlotDevice) -> None:
     Raises:
         DatabaseUnavailableError: It is unreachable for too long, or while a stop is requested.
     """
-    launcher, settings = context.runner, context.study.settings
+    launcher = context.runner
+    settings = context.study.settings
     if callable(launcher) or not settings.deterministic or settings.audit == "off":
         return
     if context.stopping.is_set() or not (settings.audit == "all" or _is_due(context, claim.number)):
         return
-    repository, files = context.study.impatient, context.study.paths.trial_files(claim.number)
+    repository = context.study.impatient
+    files = context.study.paths.trial_files(claim.number)
     trial = context.ask(lambda: context.study.impatient.trial(settings.name, claim.number))
     for start, end in _intervals(context, claim, trial):
         replay = IntervalReplay(
             trial, start, end, settings, files, launcher, context.stopping, device.visible
         )
-        began, outcome = time.monotonic(), None
+        began = time.monotonic()
+        outcome = None
         try:
             outcome = replay.outcome()
             word: AuditOutcome = "alike"
             report: dict[str, str] = {}
             if not outcome.alike:
-                word, report = "differs", {"message": outcome.message, "advice": outcome.advice}
+                word = "differs"
+                report = {"message": outcome.message, "advice": outcome.advice}
         except Interrupted:
             return
         except (DroppedError, ExecutionError) as reason:
-            word, report = "dropped", {"message": str(reason)}
+            word = "dropped"
+            report = {"message": str(reason)}
             context.tell(
                 Notice(
                     f"the audit of trial {trial.number} from step {replay.from_step} to "
@@ -287,7 +299,8 @@ def _is_due(context: SlotContext, number: int) -> bool:
 
 def _first_is_not_audited(context: SlotContext) -> bool:
     """Return whether the first trial failed, or ended under an earlier worker, whose audit was stopped."""
-    repository, study = context.study.impatient, context.study.settings.name
+    repository = context.study.impatient
+    study = context.study.settings.name
     first = context.ask(lambda: repository.trial(study, 0))
     if first.state not in ("complete", "pruned"):
         return first.state == "failed"
@@ -307,14 +320,18 @@ def _intervals(
     settings = context.study.settings
     located = [parse_location(path) for path in locate(trial, context.study.paths).known]
     checkpoints = read_kept((), located, origin=origin_of(claim, settings.seed))
-    ordered = sorted((checkpoint for checkpoint in checkpoints if checkpoint.good), key=lambda checkpoint: checkpoint.step)
+    ordered = sorted(
+        (checkpoint for checkpoint in checkpoints if checkpoint.good),
+        key=lambda checkpoint: checkpoint.step,
+    )
     intervals = list(zip([None, *ordered], ordered, strict=False))
     return intervals if settings.audit == "all" else intervals[-1:]
 
 
 def _end_the_run(context: SlotContext, outcome: Outcome) -> None:
     """Stop every worker of the study, unless differences are accepted."""
-    study, repository = context.study.settings.name, context.study.impatient
+    study = context.study.settings.name
+    repository = context.study.impatient
     if context.ask(lambda: repository.exactness(study)).accepted:
         context.tell(Notice(f"exactness is not promised: an audit found that {outcome.message}"))
         return

@@ -67,13 +67,19 @@ def _is_unchanged(row: StudyRow, request: RunRequest) -> bool:
         return False
     stored_source = row.source or {}
     resumed = request.study is not None
-    source = recall_source(row.name, stored_source) if resumed else target_source(request.source or "")
-    described, declared = describe_source(source), _declared(source)
+    source = (
+        recall_source(row.name, stored_source) if resumed else target_source(request.source or "")
+    )
+    described = describe_source(source)
+    declared = _declared(source)
     if declared is None or declared.literals.get("name") != row.name:
         return False
     total = declared.literals.get("trials")
     return (
-        all(described[part] == stored_source.get(part) for part in ("how", "location", "name", "meaning"))
+        all(
+            described[part] == stored_source.get(part)
+            for part in ("how", "location", "name", "meaning")
+        )
         and request.trials in (None, row.target)
         and isinstance(total, int)
         # A resume says so if the file's total is larger, and a run also if it is smaller.

@@ -97,12 +97,15 @@ def prepare(request: RunRequest) -> Iterator[PreparedStudy]:
 
     With ``request.study``, it is the stored study of that name, whose file must exist.
     """
-    options, listener = request.options, request.listener
+    options = request.options
+    listener = request.listener
     with ExitStack() as opened:
         repository = None
         if request.study is None:
             definition = request.definition
-            source = target_source(request.source or "") if definition is None else source_of(definition)
+            source = (
+                target_source(request.source or "") if definition is None else source_of(definition)
+            )
         else:
             repository = _open_database(options.storage, opened, create=False)
             source = _source_to_resume(repository, request.study, request)

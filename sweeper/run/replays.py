@@ -255,7 +255,8 @@ class _Attempt:
         return self.order.kill if self.number == 1 else None
 
     def run(self, launcher: Launcher, stopping: threading.Event) -> None:
-        order, replayed = self.order, self.replayed
+        order = self.order
+        replayed = self.replayed
         self.tell(AttemptStarted(order.number, self.number))
         self.paths.attempt(order.number, self.number).mkdir(parents=True)
         replayed.processes += 1
@@ -287,20 +288,23 @@ class _Attempt:
 
     def _receive(self, message: Message) -> None:
         self._note(message)
-        order, asked = self.order, self.replayed.asked
+        order = self.order
+        asked = self.replayed.asked
         event = progress_of(message, order.number, asked, order.settings.epochs)
         if event is not None:
             self.tell(event)
 
     def _note(self, message: Message) -> None:
-        replayed, number = self.replayed, self.order.number
+        replayed = self.replayed
+        number = self.order.number
         match message:
             case Surroundings():
                 replayed.fingerprint = message.fingerprint
             case FilesUsed():
                 replayed.files = message.files
             case ReplayBuilt():
-                replayed.authors, replayed.lengths = message.authors, message.lengths
+                replayed.authors = message.authors
+                replayed.lengths = message.lengths
                 # Those of the first process, which the others can only repeat.
                 replayed.weights = replayed.weights or message.weights
             case Started():
@@ -334,22 +338,31 @@ class _Attempt:
             self.replayed.reached = committed
 
     def _conclude(self, end: LastMessage | Evaluated | ModelExported | ExitStatus) -> None:
-        order, number, reached = self.order, self.order.number, self.replayed.reached is not None
+        order = self.order
+        number = self.order.number
+        reached = self.replayed.reached is not None
         outcome: Outcome = "complete"
-        error, ending, is_fault = None, "", False
+        error = None
+        ending = ""
+        is_fault = False
         match end:
             case StoppedHere():
                 raise Interrupted(order.when_stopped)
             case Finished():
                 outcome = end.outcome
             case Failed():
-                outcome, error, ending = "failed", end.error, f"ended with {end.error}"
+                outcome = "failed"
+                error = end.error
+                ending = f"ended with {end.error}"
                 is_fault = end.fault != "trial" and order.ends_at is None
             case ExitStatus() if not reached:
-                outcome, ending = "crashed", end.describe()
-                error, is_fault = f"the replay's process {ending}", True
+                outcome = "crashed"
+                ending = end.describe()
+                error = f"the replay's process {ending}"
+                is_fault = True
                 if end.killed and self._kill is not None:
-                    error, is_fault = f"killed at step {self._kill.after}, as requested", False
+                    error = f"killed at step {self._kill.after}, as requested"
+                    is_fault = False
         if isinstance(end, LastMessage):
             self.replayed.end = end
         value = end.value if isinstance(end, Finished) else None
@@ -370,8 +383,10 @@ class _Attempt:
         return "\n".join(lines[-_LOG_LINES:])
 
     def _assignment(self) -> Assignment:
-        order, kill = self.order, self._kill
-        settings, pause_after = order.settings, None
+        order = self.order
+        kill = self._kill
+        settings = order.settings
+        pause_after = None
         if order.prune_after is not None and order.settings.budget is not None:
             # With a budget, a rung ended the trial, and not a pruner.
             pause_after = order.prune_after + 1
@@ -387,7 +402,9 @@ class _Attempt:
             order=Replay(
                 order.checkpoints
                 and tuple(
-                    position for position in order.checkpoints if kill is None or position[0] <= kill.checkpoint
+                    position
+                    for position in order.checkpoints
+                    if kill is None or position[0] <= kill.checkpoint
                 ),
                 also_after=None if kill is None else kill.checkpoint,
                 die_after=None if kill is None else kill.after,
@@ -424,8 +441,10 @@ class ReplayComparison:
     @property
     def differences(self) -> list[Difference]:
         """Return all differences, the most severe first."""
-        found = [each for seen in self.checkpoints.values() for each in seen.differences]
-        return ranked([*found, *self.epochs])
+        differences: list[Difference] = []
+        for checkpoint in self.checkpoints.values():
+            differences.extend(checkpoint.differences)
+        return ranked([*differences, *self.epochs])
 
 
 @dataclass
@@ -467,7 +486,9 @@ class ComparedReplay:
             position: self._compared(position, committed, replayed.directory)
             for position, committed in replayed.checkpoints.items()
         }
-        differing = [position for position, checkpoint in compared.items() if errors(checkpoint.differences)]
+        differing = [
+            position for position, checkpoint in compared.items() if errors(checkpoint.differences)
+        ]
         epochs = self._compare_epochs(self.epochs, replayed)
         if not differing and not any(difference.excusable for difference in errors(epochs)):
             return ReplayComparison(replayed, None, compared, epochs)
@@ -487,7 +508,10 @@ class ComparedReplay:
         return ReplayComparison(
             replayed,
             second,
-            {position: replace(checkpoint, differences=judged(checkpoint.differences)) for position, checkpoint in compared.items()},
+            {
+                position: replace(checkpoint, differences=judged(checkpoint.differences))
+                for position, checkpoint in compared.items()
+            },
             judged(epochs),
             repeats=all(difference.excusable for difference in anyway),
         )
@@ -500,7 +524,8 @@ class ComparedReplay:
     def _compared(
         self, position: Position, committed: CheckpointCommitted, files: str
     ) -> ComparedCheckpoint:
-        reference, path = self.references[position], Path(committed.path)
+        reference = self.references[position]
+        path = Path(committed.path)
         if reference is None:
             return ComparedCheckpoint(committed.digest)
         manifest = read_manifest(reference)

@@ -39,12 +39,12 @@ def prove_environment(notify: Callable[[str], None], *, accept: bool = False) ->
         notify(f"{environment.described} was not tested with this sweeper; self-test begins")
         result = run_self_test(environment)
         failed = keep_result(result)
-        kept = (
-            f"it will run again, because its result cannot be kept: {failed}" if failed else "once"
-        )
+        note = "once"
+        if failed:
+            note = f"it will run again, because its result cannot be kept: {failed}"
         if result.passed:
             notify(
-                f"self-test passed in {result.seconds:.0f} s ({kept}): a training that was killed and "
+                f"self-test passed in {result.seconds:.0f} s ({note}): a training that was killed and "
                 "resumed is bit-identical"
             )
     if result.passed:

@@ -48,7 +48,8 @@ def serve_slots(
             here is checkpointed and can be resumed.
         SweeperError: Something other than a trial failed; with ``fail_fast``, also if a trial failed.
     """
-    settings, repository = prepared.study.settings, prepared.study.repository
+    settings = prepared.study.settings
+    repository = prepared.study.repository
     warning = refuse_inexact(repository, settings.name, accept=options.accept_inexact)
     devices = _slot_devices(options, listener)
     slots = prepared.slots(len(devices) or options.slots or 1, listener)
@@ -97,7 +98,8 @@ def serve_slots(
 
 def _slot_devices(options: WorkerOptions, listener: Listener) -> tuple[SlotDevice, ...]:
     """Return the device of each slot, as many as wanted and fit on the GPUs; none without ``--gpus``."""
-    slots, gpus = options.slots, options.gpus
+    slots = options.slots
+    gpus = options.gpus
     if gpus is None:
         return ()
     devices = share_gpus(find_gpus(gpus), options.trials_per_gpu, options.gpu_memory)
@@ -150,7 +152,8 @@ def say_unfinished(status: StudyStatus) -> str:
 def _counting(context: SlotContext) -> Iterator[None]:
     """Context manager that reports counts of the study's trials at intervals."""
     over = threading.Event()
-    repository, name = context.study.impatient, context.study.settings.name
+    repository = context.study.impatient
+    name = context.study.settings.name
 
     def count() -> None:
         reported: StudyCounted | None = None

@@ -38,14 +38,16 @@ class StopRequests:
 
     def insists(self, number: int) -> bool | None:
         """Return whether a signal is a further request; None if it repeats one. SIGHUP never is one."""
-        again, self._received = self._received, True
+        is_further = self._received
+        self._received = True
         if number == signal.SIGTERM:
-            before, self._terminated = self._terminated, time.monotonic()
-            if self._terminated - before < 1.0:
+            previous = self._terminated
+            self._terminated = time.monotonic()
+            if self._terminated - previous < 1.0:
                 return None
-        if again and number not in (signal.SIGINT, signal.SIGTERM):
+        if is_further and number not in (signal.SIGINT, signal.SIGTERM):
             return None
-        return again
+        return is_further
 
 
 @contextmanager
@@ -85,11 +87,12 @@ def stop_signals(
 
     Args:
         request: Stops the trials: "drain" after a checkpoint, or "kill".
-        tell: Receives an event for each signal.
+        listener: Receives an event for each signal.
         grace: Seconds after the first SIGTERM or SIGHUP after which the trials are killed without a
             second signal; None for no limit.
     """
-    requests, over = StopRequests(), threading.Event()
+    requests = StopRequests()
+    over = threading.Event()
 
     def stop(number: int, frame: FrameType | None) -> None:
         del frame

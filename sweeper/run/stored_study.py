@@ -171,7 +171,9 @@ def _rename(repository: Repository, study: str, new: str, directories: Sequence[
         for directory in directories:
             directory.rename(directory.with_name(new))
             moved[directory] = directory.with_name(new)
-        repository.rename_study(study, new, {str(old_path): str(new_path) for old_path, new_path in moved.items()})
+        repository.rename_study(
+            study, new, {str(old_path): str(new_path) for old_path, new_path in moved.items()}
+        )
     except BaseException as error:
         for old_path, new_path in moved.items():
             # The first error is the one to report; what cannot be renamed back keeps the new name.
@@ -252,7 +254,9 @@ def as_stored(loaded: Loaded, row: StudyRow) -> Loaded:
     if not row.definition.get("confirm"):
         return loaded
     confirmation = StudySettings.from_json({**row.definition, "trials": row.target})
-    settings = confirming_settings(loaded.settings, row.name, confirmation.repeating, confirmation.enqueue)
+    settings = confirming_settings(
+        loaded.settings, row.name, confirmation.repeating, confirmation.enqueue
+    )
     return replace(loaded, settings=replace(settings, trials=row.target))
 
 
@@ -270,7 +274,12 @@ def store_study(
             f"--repeats or --at-most of `sweeper confirm {loaded.settings.name.removesuffix(CONFIRMING)}`"
         )
         raise UsageError(msg)
-    if settings.confirm is None and request.trials is None and request.study and existing is not None:
+    if (
+        settings.confirm is None
+        and request.trials is None
+        and request.study
+        and existing is not None
+    ):
         # A resume keeps the stored total, whatever the file says now.
         if settings.trials > existing.target:
             request.listener(
@@ -415,7 +424,8 @@ def check_extension(
 
 def check_length(loaded: Loaded, request: RunRequest) -> None:
     """Check that an extension is not to fewer epochs than the study's definition has."""
-    asked, defined = request.extension, loaded.settings.epochs
+    asked = request.extension
+    defined = loaded.settings.epochs
     if asked is not None and asked.epochs < defined:
         msg = (
             f"--epochs {asked.epochs} for study {loaded.settings.name!r}, which is defined with "
@@ -455,7 +465,10 @@ def _check_last_checkpoint(trial: TrialRecord, paths: RunPaths) -> None:
     if located.missing is None and located.reached >= ended:
         return
     checkpoints = {parse_location(c.path).name: c for c in trial.checkpoints}
-    descriptions = [f"{n} ({checkpoints[n].epoch} epochs)" if n in checkpoints else n for n in sorted(set(names))]
+    descriptions = [
+        f"{n} ({checkpoints[n].epoch} epochs)" if n in checkpoints else n
+        for n in sorted(set(names))
+    ]
     msg = (
         f"trial {trial.number} of study {trial.study!r} ended at step {ended}, and its checkpoint "
         "of that step is missing, so it cannot train further; its checkpoints: "
@@ -508,11 +521,16 @@ def as_requested(repository: Repository | None, loaded: Loaded, request: RunRequ
         row = repository.study(beside)
     except UnknownStudyError:
         configurations = _chosen(results, asked)
-        repeating = Repeating(asked.repeats, tuple(configuration.number for configuration in configurations), at_most)
-        enqueued: tuple[Params, ...] = tuple(configuration.params for configuration in configurations)
+        repeating = Repeating(
+            asked.repeats, tuple(configuration.number for configuration in configurations), at_most
+        )
+        enqueued: tuple[Params, ...] = tuple(
+            configuration.params for configuration in configurations
+        )
     else:
         confirmation = StudySettings.from_json(row.definition)
-        repeating, enqueued = confirmation.repeating, confirmation.enqueue
+        repeating = confirmation.repeating
+        enqueued = confirmation.enqueue
         _check_same(results, asked, repeating.confirmed)
         repeats = max(repeating.repeats, asked.repeats)
         at_most = max(repeating.at_most, at_most, repeats)
@@ -532,7 +550,11 @@ def _chosen(results: StudyResults, asked: ConfirmRequest) -> tuple[Configuration
             "mean of one value, so only a study of one objective can be confirmed"
         )
         raise UsageError(msg)
-    complete = [configuration for configuration in results.configurations if configuration.state == "complete"]
+    complete = [
+        configuration
+        for configuration in results.configurations
+        if configuration.state == "complete"
+    ]
     selected = _of_trials(results, asked.trials) or tuple(complete[: asked.best or _BEST])
     if len(selected) < 2:
         reason = (
@@ -548,25 +570,38 @@ def _chosen(results: StudyResults, asked: ConfirmRequest) -> tuple[Configuration
 
 
 def _of_trials(results: StudyResults, trials: tuple[int, ...]) -> tuple[ConfigurationRecord, ...]:
-    by_trial = {number: configuration for configuration in results.configurations for number in configuration.trials}
+    by_trial = {
+        number: configuration
+        for configuration in results.configurations
+        for number in configuration.trials
+    }
     for number in trials:
-        state = by_trial[number].state if number in by_trial else "not complete under the present code"
+        state = (
+            by_trial[number].state if number in by_trial else "not complete under the present code"
+        )
         if state != "complete":
             msg = (
                 f"--trial {number}: its configuration is {state}; name trials of complete "
                 "configurations"
             )
             raise UsageError(msg)
-    return tuple(configuration for configuration in results.configurations if {*configuration.trials} & {*trials})
+    return tuple(
+        configuration
+        for configuration in results.configurations
+        if {*configuration.trials} & {*trials}
+    )
 
 
 def _check_same(results: StudyResults, asked: ConfirmRequest, confirmed: tuple[int, ...]) -> None:
     """Check that a repeated request names no other configurations than those being confirmed."""
     same = asked.best in (None, len(confirmed))
     if asked.trials:
-        same = {configuration.number for configuration in _of_trials(results, asked.trials)} == {*confirmed}
+        same = {configuration.number for configuration in _of_trials(results, asked.trials)} == {
+            *confirmed
+        }
     if not same:
-        name, numbers = results.status.study, ", ".join(map(str, sorted(confirmed)))
+        name = results.status.study
+        numbers = ", ".join(map(str, sorted(confirmed)))
         msg = (
             f"the configurations {numbers} of study {name!r} are being confirmed; "
             "leave out --best and --trial to continue with them, or begin again: sweeper rm "

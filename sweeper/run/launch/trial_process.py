@@ -216,9 +216,14 @@ def progress_of(
         case StepsReached():
             return StepsDone(trial, message.epoch, message.step)
         case Started():
-            steps = message.steps_per_epoch
-            start = (message.start_step, message.start_epoch)
-            return TrainingStarted(trial, dict(params), epochs, steps, *start)
+            return TrainingStarted(
+                trial,
+                dict(params),
+                epochs,
+                message.steps_per_epoch,
+                message.start_step,
+                message.start_epoch,
+            )
         case EpochsEnded(epochs=(*_, last), seconds=float(seconds)):
             return EpochFinished(trial, last.epoch, message.step, last.metrics, seconds)
     return None

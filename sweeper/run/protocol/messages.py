@@ -85,7 +85,8 @@ def _without_kind(sent: Any) -> Any:
     return sent
 
 
-_writes, _reads = WrapSerializer(_with_kind), BeforeValidator(_without_kind)
+_writes = WrapSerializer(_with_kind)
+_reads = BeforeValidator(_without_kind)
 SentDistribution = Annotated[
     Annotated[FloatRange, _writes, _reads, Tag("FloatRange")]
     | Annotated[IntRange, _writes, _reads, Tag("IntRange")]

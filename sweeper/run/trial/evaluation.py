@@ -108,7 +108,11 @@ def _held_out(
     source: HeldOutData, plan: TrainingPlan, trial: Trial, seeds: TrialSeeds, notice: Notice
 ) -> tuple[Data, HeldOut]:
     uses_own_data = source.target is None and source.pickled is None
-    data: Any = plan.data if uses_own_data else _given(source, trial, seeds, plan.model._distribute_strategy)
+    data: Any = (
+        plan.data
+        if uses_own_data
+        else _given(source, trial, seeds, plan.model._distribute_strategy)
+    )
     if uses_own_data and plan.data.test is None:
         msg = (
             "the study's data factory returns no test data; for this study give a function "

@@ -210,7 +210,9 @@ def _hook(event: str, arguments: tuple[Any, ...]) -> None:
         return
     with RECORDER.unrecorded():
         numbers = [argument for argument in arguments[1:] if isinstance(argument, int)]
-        names = [argument for argument in arguments if isinstance(argument, str | bytes | os.PathLike)]
+        names = [
+            argument for argument in arguments if isinstance(argument, str | bytes | os.PathLike)
+        ]
         below = numbers[-len(names) :] or [-1] * len(names)
         paths = [_named(name, directory) for name, directory in zip(names, below, strict=False)]
         getattr(_KEEPERS[0], method)(*paths)

@@ -235,7 +235,8 @@ def error_line(error: BaseException, *, where: bool) -> str:
 
     With ``where``, ``(in FUNCTION, FILE:LINE)`` is added, if a line of the user's code is known.
     """
-    kind, reason = type(error).__name__, _reason(printable(error_text(error), _LONGEST_TEXT))
+    kind = type(error).__name__
+    reason = _reason(printable(error_text(error), _LONGEST_TEXT))
     location = _location(error.__traceback__) if where else None
     missing = missing_package(error)
     advice = "" if missing is None else f"; {missing}"

@@ -124,7 +124,8 @@ def _without_tf_config() -> Iterator[None]:
 
 def seeds_of(assignment: Assignment) -> TrialSeeds:
     """Return the trial's seeds."""
-    settings, number = assignment.settings, assignment.number
+    settings = assignment.settings
+    number = assignment.number
     position = settings.repeating.seed_position(number, assignment.proposals)
     return TrialSeeds(settings.seed, position)
 
@@ -155,7 +156,8 @@ def check_enqueued(assignment: Assignment, trial: Trial, definition: StudyDefini
     Raises:
         ParameterError: The name is probably misspelt.
     """
-    enqueued, suggested = assignment.enqueued, trial.params
+    enqueued = assignment.enqueued
+    suggested = trial.params
     drawn = [name for name in suggested if name not in enqueued]
     unused = [n for n, elsewhere in enqueued.items() if n not in suggested and not elsewhere]
     if not drawn or not unused:
@@ -204,7 +206,8 @@ def make_plan(
 
     ``warn`` receives warnings to the user, and ``tell`` the next activity.
     """
-    factories, settings = definition.makers(), assignment.settings
+    factories = definition.makers()
+    settings = assignment.settings
     schedule = rung_schedule(settings.budget, settings.epochs)
     with (
         _explaining_repeats(assignment),
@@ -279,7 +282,8 @@ def shortened(plan: TrainingPlan) -> tuple[TrainingPlan, Lengths]:
     """
     # The training itself reports notices about the data.
     train, validation = open_sources(plan.data, plan.order_seed, lambda _: None)
-    data, times = plan.data, 1.0
+    data = plan.data
+    times = 1.0
     steps = data.steps_per_epoch or train.steps
     if steps is None or steps > _MOST_STEPS:
         data = replace(data, steps_per_epoch=_SHORT_EPOCH)

@@ -52,7 +52,12 @@ def serve_trial(
         keep_for_check(names=True)
         # The directory of a trial has one for each attempt; that of a replay is a temporary one.
         directories = [str(Path(path).parent) for path in (assignment.log, assignment.files)]
-        RECORDER.begin([*directories, *(location for location in assignment.checkpoints if "://" not in location)])
+        RECORDER.begin(
+            [
+                *directories,
+                *(location for location in assignment.checkpoints if "://" not in location),
+            ]
+        )
         if evaluates:
             RECORDER.active = False
         if assignment.source is not None:

@@ -263,10 +263,12 @@ def _last_message(
     *,
     paused: bool = False,
 ) -> Finished:
-    end, digest = loop.position, observer.committed_digest
+    end = loop.position
+    digest = observer.committed_digest
     if paused:
         check_rung(settings.objective, loop.epochs[-1])
-        step, value = observer.committed_step, last_value(loop, settings)
+        step = observer.committed_step
+        value = last_value(loop, settings)
         return Finished(step, value, digest, outcome="paused", epochs=end.epoch)
     if loop.pruned:
         value = last_value(loop, settings)
@@ -282,7 +284,8 @@ def _as_replayed(
     definition: StudyDefinition, plan: TrainingPlan, order: Replay, files: str, link: Link
 ) -> TrainingPlan:
     """Return the plan with the lengths and file paths of a replay, after a report on it."""
-    lengths, weights = None, ""
+    lengths = None
+    weights = ""
     if order.short:
         weights = weights_digest(plan.model)
         plan, lengths = shortened(plan)
@@ -414,7 +417,8 @@ def _final_values(
     """
     names = [objective.name for objective in settings.objectives]
     reported = [_reported(loop, name) for name in names]
-    last, (end, _) = tuple(values[-1][1] for values in reported), reported[0][-1]
+    last = tuple(values[-1][1] for values in reported)
+    end = reported[0][-1][0]
     if settings.at == "best":
         value = last_value(loop, settings)
         best = next(epoch for epoch, reported_value in reported[0] if reported_value is value)
@@ -560,7 +564,8 @@ class ReplayObserver(TrialObserver):
         return min((p - step for p in ends if p is not None and p > step), default=_NEVER)
 
     def is_due(self, position: Position) -> bool:
-        step, epoch = position.step, position.epoch
+        step = position.step
+        epoch = position.epoch
         also = self._also_after is not None and step >= self._also_after
         if also:
             self._also_after = None
@@ -578,7 +583,8 @@ class ReplayObserver(TrialObserver):
 def authors_of(definition: StudyDefinition, plan: TrainingPlan) -> StudyAuthors:
     """Return the user's factories and the callbacks of a trial."""
     model, data = (
-        Authored(name_of(factory), line_of(factory)) for factory in (definition.model, definition.data)
+        Authored(name_of(factory), line_of(factory))
+        for factory in (definition.model, definition.data)
     )
     kinds = [type(callback) for callback in plan.callbacks]
     callbacks = (Authored(kind.__qualname__, line_of(kind), measured_names(kind)) for kind in kinds)

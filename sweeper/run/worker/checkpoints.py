@@ -99,7 +99,9 @@ class Located:
 
     def notice(self, trial: TrialRecord, files: Path) -> str | None:
         """Return a notice before the trial resumes, or None; ``files`` is the present `Trial.directory`."""
-        number, missing, listed = trial.number, self.missing, len(trial.checkpoints)
+        number = trial.number
+        missing = self.missing
+        listed = len(trial.checkpoints)
         if missing is not None:
             start = f"from step {self.reached}" if self.reached else "from the beginning"
             return (
@@ -121,7 +123,11 @@ def locate(trial: TrialRecord, paths: RunPaths) -> Located:
     """Return the present paths of a trial's checkpoints."""
     present = {r.path: present_path(r, trial.number, paths) for r in trial.checkpoints}
     existing = [path for path in present.values() if path is not None]
-    moved = {recorded: str(path) for recorded, path in present.items() if path is not None and str(path) != recorded}
+    moved = {
+        recorded: str(path)
+        for recorded, path in present.items()
+        if path is not None and str(path) != recorded
+    }
     apart = [
         str(path.parent)
         for recorded, path in present.items()
@@ -129,7 +135,8 @@ def locate(trial: TrialRecord, paths: RunPaths) -> Located:
         and recorded not in moved
         and not any(map(path.is_relative_to, paths.study_directories))
     ]
-    newest, missing = max(existing, key=_step, default=None), None
+    newest = max(existing, key=_step, default=None)
+    missing = None
     reached = max(map(_step, existing), default=0)
     listed = max(trial.checkpoints, key=lambda record: record.step, default=None)
     if listed is not None and listed.step > reached:
@@ -187,7 +194,8 @@ def present_path(record: CheckpointRecord, number: int, paths: RunPaths) -> Loca
     recorded = parse_location(record.path)
     if isinstance(recorded, RemotePath):
         return recorded
-    attempt, candidates = _ATTEMPT.fullmatch(recorded.parent.parent.name), [recorded]
+    attempt = _ATTEMPT.fullmatch(recorded.parent.parent.name)
+    candidates = [recorded]
     if attempt is not None:
         below = (
             p.checkpoints(number, int(attempt[1]))

@@ -82,7 +82,8 @@ class DatabaseHealth:
             return
         with self._changing:
             gone = self.away_for
-            was_away, self._away_since = self._away_since is not None, None
+            was_away = self._away_since is not None
+            self._away_since = None
         if was_away:
             self._tell(Notice(f"the database is reachable again after {gone:.0f} s"))
 

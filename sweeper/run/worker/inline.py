@@ -46,7 +46,8 @@ class InlineTrials:
 
         keras.backend.clear_session()
         gc.collect()
-        link, settings = _InlineLink(supervisor), assignment.settings
+        link = _InlineLink(supervisor)
+        settings = assignment.settings
         try:
             configure_tensorflow(threads=settings.threads, deterministic=settings.deterministic)
         except RuntimeError as error:
@@ -57,7 +58,9 @@ class InlineTrials:
             )
             raise ExecutionError(msg) from error
         factories = [
-            (name_of(factory), factory) for factory in self._definition.makers() if factory is not None
+            (name_of(factory), factory)
+            for factory in self._definition.makers()
+            if factory is not None
         ]
         try:
             with changes_undone(factories, lambda message: link.send(Warned(message))):

@@ -72,7 +72,10 @@ class LeaseKeeper:
     _looked: float = -math.inf
 
     def __post_init__(self) -> None:
-        self._entering, self._holding, self._looking = (threading.Lock() for _ in range(3))
+        # Three locks, so that a slow call to the database under one blocks neither of the others.
+        self._entering = threading.Lock()
+        self._holding = threading.Lock()
+        self._looking = threading.Lock()
         self._ended = threading.Event()
         self._thread = threading.Thread()
 
@@ -154,7 +157,9 @@ class LeaseKeeper:
     def _renew(self) -> None:
         with self._holding:
             leases = dict(self._held)
-        renewed = self.repository.renew(leases.keys(), self.row.lease_seconds, worker_key=self.row.key)
+        renewed = self.repository.renew(
+            leases.keys(), self.row.lease_seconds, worker_key=self.row.key
+        )
         for token, lost in leases.items():
             if token not in renewed:
                 lost.set()

@@ -120,7 +120,8 @@ def serve_slot(context: SlotContext, audit: Audit | None = None) -> None:
 def _serve(context: SlotContext, audit: Audit | None) -> None:
     device = next(context.devices)
     with context.leases:
-        reported, began_to_wait = "", None
+        reported = ""
+        began_to_wait = None
         while not context.stopping.is_set():
             if context.awaits_first_step:
                 with context.attempt_ended:
@@ -202,7 +203,8 @@ class AttemptSupervisor(TrialSupervisor):
         try:
             self._run()
         except SupersededError as error:
-            number, tell = self._claim.number, self._context.tell
+            number = self._claim.number
+            tell = self._context.tell
             tell(AttemptEnded(number, self._claim.attempt, "lost"))
             seconds = self._context.worker_row.lease_seconds
             tell(
@@ -250,7 +252,8 @@ class AttemptSupervisor(TrialSupervisor):
         return POLL_INTERVAL
 
     def _run(self) -> None:
-        context, claim = self._context, self._claim
+        context = self._context
+        claim = self._claim
         if context.stopping.is_set():
             # The request came while the trial was claimed.
             self._close(AttemptEnd("interrupted", error="stopped before it began"))
@@ -289,7 +292,8 @@ class AttemptSupervisor(TrialSupervisor):
 
     def _converse(self) -> ExitStatus:
         """Run the trial's process, or the trial in this one, to its last message."""
-        assignment, runner = self._assignment(), self._context.runner
+        assignment = self._assignment()
+        runner = self._context.runner
         if callable(runner):
             self.started(self._study.worker.pid, "inline")
             runner(assignment, self)
@@ -328,7 +332,8 @@ class AttemptSupervisor(TrialSupervisor):
             raise SupersededError(msg)
 
     def _conclude(self, death: Death) -> None:
-        context, claim = self._context, self._claim
+        context = self._context
+        claim = self._claim
         log = self._study.paths.log(claim.number, claim.attempt)
         self.last = self._recorder.last
         if isinstance(self.last, Failed) and self.last.of_study and self._has_succeeded():
@@ -363,7 +368,8 @@ class AttemptSupervisor(TrialSupervisor):
 
     def _check_alike(self, *, early: bool) -> None:
         """Raise an error if all trials so far failed alike; two are enough before any has trained a step."""
-        context, study = self._context, self._claim.study
+        context = self._context
+        study = self._claim.study
         context.failed_early = context.failed_early or early
         least = self._study.settings.failing_alike
         early = early and not context.trained
@@ -383,7 +389,8 @@ class AttemptSupervisor(TrialSupervisor):
 
     def _has_succeeded(self) -> bool:
         """Return whether a trial of the study has a value, so that the definition is not the cause."""
-        repository, study = self._study.impatient, self._claim.study
+        repository = self._study.impatient
+        study = self._claim.study
         status = self._context.ask(lambda: repository.status(study, each=False))
         return bool(status.complete or status.pruned or status.paused)
 
@@ -392,16 +399,19 @@ class AttemptSupervisor(TrialSupervisor):
 
         If the database is unreachable for too long, the attempt stays open until its lease ends.
         """
-        claim, repository = self._claim, self._study.impatient
+        claim = self._claim
+        repository = self._study.impatient
         if end.end_step is None:
             end = replace(end, end_step=self._recorder.step)
 
         tried = False
 
         def finish() -> tuple[DecidedRung, ...]:
+            # The answer to an earlier try may have been lost after it was committed.
             nonlocal tried
-            again, tried = tried, True
-            return repository.finish(claim.token, end, again=again)
+            is_repeated = tried
+            tried = True
+            return repository.finish(claim.token, end, again=is_repeated)
 
         broken = self._queue.broken
         decided = finish() if broken else self._queue.ask(finish, self._check_parting)
@@ -419,7 +429,8 @@ class AttemptSupervisor(TrialSupervisor):
         """Rewrite TensorBoard's file; report an error without failing the attempt."""
         if self._summaries is None:
             return
-        claim, repository = self._claim, self._study.impatient
+        claim = self._claim
+        repository = self._study.impatient
         try:
             self._summaries.write(repository.trial(claim.study, claim.number))
         except (DatabaseUnavailableError, OSError) as error:
@@ -454,7 +465,8 @@ class AttemptSupervisor(TrialSupervisor):
             raise ExecutionError(msg) from error
 
     def _assignment(self) -> Assignment:
-        claim, settings = self._claim, self._study.settings
+        claim = self._claim
+        settings = self._study.settings
         if claim.epochs is not None:
             settings = replace(settings, epochs=claim.epochs)
         if claim.extended:
@@ -464,7 +476,10 @@ class AttemptSupervisor(TrialSupervisor):
         suffix = f"-{claim.anew_after}" if claim.anew_after else ""
         return replace(
             assignment_of(
-                *(settings, self._study.paths, claim.number, claim.attempt),
+                settings,
+                self._study.paths,
+                claim.number,
+                claim.attempt,
                 anew_after=claim.anew_after,
                 proposals=claim.proposals,
             ),
@@ -482,23 +497,31 @@ class AttemptSupervisor(TrialSupervisor):
         enqueued = self._recorder.search.given
         if not enqueued:
             return {}
-        repository, study = self._study.impatient, self._claim.study
+        repository = self._study.impatient
+        study = self._claim.study
         trials = self._context.ask(lambda: repository.status(study)).trials
-        suggested = {n for trial in trials if trial.number != self._claim.number for n in trial.params}
+        suggested: set[str] = set()
+        for trial in trials:
+            if trial.number != self._claim.number:
+                suggested.update(trial.params)
         return {name: name in suggested for name in enqueued}
 
     def _known_checkpoints(self) -> tuple[str, ...]:
         """Return the present paths of the trial's stored checkpoints; none if it starts or restarts."""
-        context, study, claim = self._context, self._study, self._claim
+        context = self._context
+        study = self._study
+        claim = self._claim
         if claim.attempt == claim.anew_after + 1:
             return ()
-        repository, token = study.impatient, claim.token
+        repository = study.impatient
+        token = claim.token
         record = context.ask(lambda: repository.trial(study.settings.name, claim.number))
         located = locate(record, study.paths)
         context.tell_of_checkpoints(record, located)
         if located.newest is not None:
             bring_files(located.newest, study.paths.trial_files(claim.number))
-        moved, gone = located.moved, located.gone
+        moved = located.moved
+        gone = located.gone
         if moved or gone:
             self._queue.write(
                 lambda: repository.move_checkpoints(token, moved, gone),
@@ -537,7 +560,8 @@ class TrialSearch:
     @property
     def given(self) -> Mapping[str, CategoricalChoice]:
         """Return the values that ``enqueue`` gives to the trial."""
-        number, enqueue = self._configuration, self.study.search.enqueue
+        number = self._configuration
+        enqueue = self.study.search.enqueue
         return enqueue[number] if number < len(enqueue) else {}
 
     def not_asked_for(self) -> str | None:
@@ -608,7 +632,8 @@ class TrialSearch:
 
     def _seen(self) -> tuple[Observation, ...]:
         """Return the finished trials, or configurations, on which the search depends."""
-        claim, window = self.claim, self.study.search.window
+        claim = self.claim
+        window = self.study.search.window
         if window is None:
             return ()
         below = max(0, self._configuration - window + 1)
@@ -620,7 +645,8 @@ class TrialSearch:
         return of_configurations(trials, self.study.settings.repeating)
 
     def _stored(self, question: Suggest, drawn: CategoricalChoice) -> Answered:
-        record, token = self.study.impatient.record_parameter, self.claim.token
+        record = self.study.impatient.record_parameter
+        token = self.claim.token
         try:
             return Answered(record(token, question.name, question.distribution, drawn))
         except ParameterError as error:
@@ -661,7 +687,8 @@ class AttemptRecorder:
 
     def __post_init__(self) -> None:
         study = self.context.study
-        self._settings, self._repository = study.settings, study.impatient
+        self._settings = study.settings
+        self._repository = study.impatient
         self._tell = self.context.tell
         self.search = TrialSearch(study, self.claim, self.queue, self.waiting)
         self._process: tuple[int, Isolation] = (study.worker.pid, "inline")
@@ -686,7 +713,8 @@ class AttemptRecorder:
             self.proposal = self._proposed()
             return Answered(self.decision == "train")
         self._note(message)
-        claim, epochs = self.claim, self.claim.epochs or self._settings.epochs
+        claim = self.claim
+        epochs = self.claim.epochs or self._settings.epochs
         if self.step:
             self.context.trained = True
             self.context.starting.discard(claim.number)
@@ -723,7 +751,8 @@ class AttemptRecorder:
 
     def _proposed(self) -> Proposal:
         """Return the decision on the trial's parameters, as soon as those of lower trials are known."""
-        token, repository = self.claim.token, self._repository
+        token = self.claim.token
+        repository = self._repository
         while True:
             proposal = self.queue.ask(lambda: repository.propose(token), self.waiting)
             if proposal.decision != "wait":
@@ -756,17 +785,28 @@ class AttemptRecorder:
 
     def _checkpoint_committed(self, committed: CheckpointCommitted) -> None:
         self.kept = committed.step
-        record = CheckpointRecord(committed.step, committed.epoch, committed.digest, committed.bytes, committed.path)
+        record = CheckpointRecord(
+            committed.step, committed.epoch, committed.digest, committed.bytes, committed.path
+        )
         self._write(lambda: self._repository.record_checkpoint(self.claim.token, record))
-        times = (committed.seconds, committed.stalled_seconds)
-        self._tell(CheckpointKept(self.claim.number, committed.step, committed.bytes, *times))
+        self._tell(
+            CheckpointKept(
+                self.claim.number,
+                committed.step,
+                committed.bytes,
+                committed.seconds,
+                committed.stalled_seconds,
+            )
+        )
 
     def report_findings(self) -> None:
         """Report the notice of the queue's thread; the listener may raise, so that thread does not call it."""
-        notice, self._unreported = self._unreported, None
+        notice = self._unreported
+        self._unreported = None
         if notice is not None:
             self._tell(notice)
-        findings, self._file_findings = self._file_findings, []
+        findings = self._file_findings
+        self._file_findings = []
         for finding in findings:
             about = (finding.level, finding.path)
             if finding.level != "error" and about not in self.context.reported_files:
@@ -775,7 +815,8 @@ class AttemptRecorder:
 
     def _judge_files(self, *, ended: bool = False) -> list[FileFinding]:
         """Store the files that the trial used, and compare them with those of other trials."""
-        claim, files = self.claim, self._files
+        claim = self.claim
+        files = self._files
         stored_uses = self._repository.record_files(claim.token, files)
         others = [
             TrialUses(
@@ -794,7 +835,9 @@ class AttemptRecorder:
         self._file_findings = findings
         if findings:
             noticed = {**files, "notices": [finding.message for finding in findings]}
-            self._repository.record_files(claim.token, noticed if reported else {**noticed, "told": 1})
+            self._repository.record_files(
+                claim.token, noticed if reported else {**noticed, "told": 1}
+            )
         return findings
 
     def dependence(self, waiting: Callable[[], None]) -> str | None:
@@ -809,7 +852,8 @@ class AttemptRecorder:
         self.queue.write(write, self.waiting)
 
     def _record_start(self, start_step: int | None) -> None:
-        token, (pid, isolation) = self.claim.token, self._process
+        token = self.claim.token
+        pid, isolation = self._process
         self._write(lambda: self._repository.record_process(token, pid, isolation, start_step))
 
     def _started(self, message: Started) -> None:
