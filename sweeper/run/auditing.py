@@ -192,9 +192,9 @@ class Outcome:
         """Return what differs in one sentence, to follow "an audit found that"."""
         replay = self.replay
         differences = self.differing
-        begins = f"resumed from its checkpoint of step {replay.from_step}"
+        start = f"resumed from its checkpoint of step {replay.from_step}"
         if replay.start is None:
-            begins = "run again from its beginning"
+            start = "run again from its beginning"
         # After the first value, only those that are short enough to read.
         short = [
             difference
@@ -203,15 +203,13 @@ class Outcome:
         ]
         listed = [*differences[:1], *short[: _SHOWN - 1]]
         differing = "; ".join(map(str, listed)) if differences else f"it {self.other_end}"
-        more = (
-            f", and {len(differences) - len(listed)} more values differ"
-            if len(differences) > len(listed)
-            else ""
-        )
+        more = ""
+        if len(differences) > len(listed):
+            more = f", and {len(differences) - len(listed)} more values differ"
         if self.comparison.repeats is False:
             more += "; a second replay differs from both, so the trial is nondeterministic"
         return (
-            f"trial {replay.trial.number}, {begins} in a fresh process, differs at step "
+            f"trial {replay.trial.number}, {start} in a fresh process, differs at step "
             f"{replay.end.step}: {differing}{more}"
         )
 

@@ -100,13 +100,10 @@ def stop_signals(
         if insists is None:
             return
         text = (
-            "killing the trials; each resumes from its newest checkpoint"
-            if insists
-            else (
-                "stopping: every trial finishes its step and writes a checkpoint; a second "
-                "signal kills"
-            )
+            "stopping: every trial finishes its step and writes a checkpoint; a second signal kills"
         )
+        if insists:
+            text = "killing the trials; each resumes from its newest checkpoint"
         # The main thread may hold a lock that these functions need, so other threads call them.
         _apart(lambda: request("kill" if insists else "drain"))
         _apart(lambda: listener(RunStopping(text, insists)))

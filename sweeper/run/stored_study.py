@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import shutil
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -480,15 +480,23 @@ def _check_last_checkpoint(trial: TrialRecord, paths: RunPaths) -> None:
 
 def _extension_text(study: str, epochs: int, plan: ExtensionPlan) -> str:
     parts = []
-    for numbers, action in ((plan.reopened, "train on"), (plan.lengthened, "train further")):
-        if numbers:
-            several = len(numbers) > 1
-            named = ", ".join(map(str, sorted(numbers)))
-            verb = action if several else action.replace("train", "trains")
-            parts.append(f"trial{'s' * several} {named} {verb} to {epochs} epochs")
+    if plan.reopened:
+        verb = "continue" if len(plan.reopened) > 1 else "continues"
+        parts.append(f"{_numbered(plan.reopened)} {verb} to {epochs} epochs")
+    if plan.lengthened:
+        former = " or ".join(map(str, sorted(set(plan.lengthened.values()))))
+        parts.append(
+            f"{_numbered(plan.lengthened)} will stop at {epochs} epochs instead of {former}"
+        )
     if plan.raised:
-        parts.append(f"trials that have not begun will train for {epochs}")
+        parts.append(f"trials that have not started will train for {epochs}")
     return f"study {study!r}: {'; '.join(parts)}"
+
+
+def _numbered(trials: Collection[int]) -> str:
+    """Return trials by their numbers, such as "trials 1, 4"."""
+    numbers = ", ".join(map(str, sorted(trials)))
+    return f"trials {numbers}" if len(trials) > 1 else f"trial {numbers}"
 
 
 _BEST = 5

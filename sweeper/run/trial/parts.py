@@ -94,11 +94,9 @@ def check_made_in(strategy: Any, model: keras.Model, factory: str) -> None:
     model_strategy = model._distribute_strategy
     if strategy is None or model_strategy is strategy:
         return
-    where = (
-        "outside every scope"
-        if model_strategy is None
-        else f"in the scope of another strategy, a {type(model_strategy).__name__}"
-    )
+    where = "outside every scope"
+    if model_strategy is not None:
+        where = f"in the scope of another strategy, a {type(model_strategy).__name__}"
     msg = (
         f"the model factory {factory} returned model {model.name!r}, which was made {where}; with "
         "Study(strategy=…) the factory runs in the scope of the study's "

@@ -123,18 +123,13 @@ def locate(trial: TrialRecord, paths: RunPaths) -> Located:
     """Return the present paths of a trial's checkpoints."""
     present = {r.path: present_path(r, trial.number, paths) for r in trial.checkpoints}
     existing = [path for path in present.values() if path is not None]
-    moved = {
-        recorded: str(path)
-        for recorded, path in present.items()
-        if path is not None and str(path) != recorded
-    }
-    apart = [
-        str(path.parent)
-        for recorded, path in present.items()
-        if isinstance(path, Path)
-        and recorded not in moved
-        and not any(map(path.is_relative_to, paths.study_directories))
-    ]
+    moved: dict[str, str] = {}
+    apart: list[str] = []
+    for recorded, path in present.items():
+        if path is not None and str(path) != recorded:
+            moved[recorded] = str(path)
+        elif isinstance(path, Path) and not any(map(path.is_relative_to, paths.study_directories)):
+            apart.append(str(path.parent))
     newest = max(existing, key=_step, default=None)
     missing = None
     reached = max(map(_step, existing), default=0)
@@ -165,8 +160,10 @@ def bring_files(newest: Path, files: Path) -> None:
     """
     try:
         origin = read_manifest(newest).origin
-        former = None if origin is None or not origin.directory else Path(origin.directory)
-        if former is None or former == files or not former.is_dir():
+        if origin is None or not origin.directory:
+            return
+        former = Path(origin.directory)
+        if former == files or not former.is_dir():
             return
         if files.is_dir():
             if any(files.iterdir()):

@@ -66,8 +66,8 @@ def find_gpus(wanted: str) -> dict[str, int | None]:
                 "kfd); leave --gpus out to train on the CPU, or use a machine with a GPU"
             )
             raise UsageError(msg)
-        missing = [i for i in ids if memory_by_id and i not in memory_by_id]
-        if missing:
+        missing = [i for i in ids if i not in memory_by_id]
+        if memory_by_id and missing:
             present = ", ".join(i for i in memory_by_id if not i.startswith("GPU-"))
             msg = f"--gpus {wanted}: there is no GPU {', '.join(missing)} here; there are {present}"
             raise UsageError(msg)

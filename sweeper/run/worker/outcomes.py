@@ -157,11 +157,9 @@ def _end_of_mistake(claim: Claim, failed: Failed, *, trained: bool) -> AttemptEn
     A trial that has trained fails, and starts again under a changed definition. Otherwise the trial is
     interrupted, and the next run resumes it.
     """
-    consequence = (
-        "then this trial starts again, and the others follow"
-        if trained
-        else "then this trial and the others begin"
-    )
+    consequence = "then this trial and the others start"
+    if trained:
+        consequence = "then this trial starts again, and the others follow"
     msg = (
         f"trial {claim.number} shows that no trial of the study can succeed: {failed.error}. No "
         f"other trial was started. Fix the study and run it again: {consequence}. `sweeper logs "

@@ -118,4 +118,6 @@ def _span(trial: TrialRecord) -> tuple[float, float]:
         return 0.0, 0.0
     moments = [m for a in trial.attempts for m in (a.started_at, a.ended_at) if m is not None]
     latest = max(moments).timestamp()
-    return moments[0].timestamp(), max(latest, time.time()) if trial.state == "running" else latest
+    if trial.state == "running":
+        latest = max(latest, time.time())
+    return moments[0].timestamp(), latest
