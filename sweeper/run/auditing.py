@@ -242,9 +242,11 @@ def audit_trial(context: SlotContext, claim: Claim, device: SlotDevice) -> None:
         return
     if context.stopping.is_set() or not (settings.audit == "all" or _is_due(context, claim.number)):
         return
-    repository = context.study.impatient
+    repository = context.study.repository_with_short_timeout
     files = context.study.paths.trial_files(claim.number)
-    trial = context.ask(lambda: context.study.impatient.trial(settings.name, claim.number))
+    trial = context.ask(
+        lambda: context.study.repository_with_short_timeout.trial(settings.name, claim.number)
+    )
     for start, end in _intervals(context, claim, trial):
         replay = IntervalReplay(
             trial, start, end, settings, files, launcher, context.stopping, device.visible
@@ -263,7 +265,7 @@ def audit_trial(context: SlotContext, claim: Claim, device: SlotDevice) -> None:
         except (DroppedError, ExecutionError) as reason:
             word = "dropped"
             report = {"message": str(reason)}
-            context.tell(
+            context.report(
                 Notice(
                     f"the audit of trial {trial.number} from step {replay.from_step} to "
                     f"{end.step} gives no verdict: {reason}"
@@ -273,7 +275,7 @@ def audit_trial(context: SlotContext, claim: Claim, device: SlotDevice) -> None:
         audit = AuditRecord(replay.from_step, end.step, word, seconds)
         record = functools.partial(repository.record_audit, settings.name, trial.number)
         with suppress(SupersededError):
-            # Somebody has begun the trial again meanwhile: the verdict is of no present result.
+            # Another worker has started the trial again meanwhile, so the verdict is of no present result.
             context.ask(functools.partial(record, claim.attempt, audit, report))
         if outcome is not None and not outcome.alike:
             _end_the_run(context, outcome)
@@ -285,7 +287,9 @@ def _is_due(context: SlotContext, number: int) -> bool:
     if number == 0:
         return True
     study = context.study
-    audit, attempt = context.ask(lambda: study.impatient.audit_costs(study.settings.name))
+    audit, attempt = context.ask(
+        lambda: study.repository_with_short_timeout.audit_costs(study.settings.name)
+    )
     if attempt is None:
         return False
     if audit is None:
@@ -297,7 +301,7 @@ def _is_due(context: SlotContext, number: int) -> bool:
 
 def _first_is_not_audited(context: SlotContext) -> bool:
     """Return whether the first trial failed, or ended under an earlier worker, whose audit was stopped."""
-    repository = context.study.impatient
+    repository = context.study.repository_with_short_timeout
     study = context.study.settings.name
     first = context.ask(lambda: repository.trial(study, 0))
     if first.state not in ("complete", "pruned"):
@@ -329,9 +333,9 @@ def _intervals(
 def _end_the_run(context: SlotContext, outcome: Outcome) -> None:
     """Stop every worker of the study, unless differences are accepted."""
     study = context.study.settings.name
-    repository = context.study.impatient
+    repository = context.study.repository_with_short_timeout
     if context.ask(lambda: repository.exactness(study)).accepted:
-        context.tell(Notice(f"exactness is not promised: an audit found that {outcome.message}"))
+        context.report(Notice(f"exactness is not promised: an audit found that {outcome.message}"))
         return
     context.ask(lambda: repository.request_stop(study, "drain"))
     context.abort(ExactnessError(_words(study, outcome.message, outcome.advice)))

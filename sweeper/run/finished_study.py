@@ -82,7 +82,7 @@ def _is_unchanged(row: StudyRow, request: RunRequest) -> bool:
         )
         and request.trials in (None, row.target)
         and isinstance(total, int)
-        # A resume says so if the file's total is larger, and a run also if it is smaller.
+        # A resume reports it if the file's total is larger, and a run also if it is smaller.
         and (total == row.target or (resumed and total < row.target))
     )
 

@@ -6,16 +6,16 @@ imports the study itself only for inline trials and for a sampler that the user 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from sweeper.definition.definition import POLICY, StudyDefinition, StudySettings
 from sweeper.errors import DefinitionError, StorageError
-from sweeper.records.events import Event, Listener, Notice, Remark
+from sweeper.records.events import Listener, Notice, Remark
 from sweeper.records.results import are
-from sweeper.run.launch.launchers import Loaded, WarmServer
+from sweeper.run.launch.launchers import StudyCode, WarmServer
 from sweeper.run.launch.server_process import hashes_differ
 from sweeper.run.launch.sources import (
     check_unchanged,
@@ -73,22 +73,24 @@ class PreparedStudy:
         if not callable(self.runner):
             self.runner.close()
 
-    def slots(self, wanted: int, tell: Callable[[Event], None]) -> int:
+    def slots(self, requested: int, listener: Listener) -> int:
         """Return the number of slots, at most the number that the search can use."""
         window = None if self.study.search.window is None else self.study.settings.concurrency
-        if callable(self.runner) and wanted > 1:
-            tell(Notice(f"inline trials run one at a time, so 1 of {wanted} workers is used"))
+        if callable(self.runner) and requested > 1:
+            listener(
+                Notice(f"inline trials run one at a time, so 1 of {requested} workers is used")
+            )
             return 1
-        if window is not None and wanted > window:
-            tell(
+        if window is not None and requested > window:
+            listener(
                 Notice(
-                    f"the study's concurrency is {window}, so {window} of {wanted} workers "
+                    f"the study's concurrency is {window}, so {window} of {requested} workers "
                     f"{are(window)} used; a larger concurrency= in the definition allows more, "
                     "and changes the sweep"
                 )
             )
             return window
-        return wanted
+        return requested
 
 
 @contextmanager
@@ -168,7 +170,7 @@ def _complete(
     repository: Repository,
     options: WorkerOptions,
     source: StudySource,
-    code: LoadedCode,
+    code: PreparedCode,
     row: StudyRow,
 ) -> PreparedStudy:
     """Return the prepared study, with the settings that its file has now where they are no definition."""
@@ -198,10 +200,10 @@ def _complete(
 
 
 @dataclass(frozen=True)
-class LoadedCode:
+class PreparedCode:
     """The study's loaded code; ``definition`` is None if only another process has it."""
 
-    loaded: Loaded
+    loaded: StudyCode
     runner: Launcher | InlineTrials
     definition: StudyDefinition | None
 
@@ -223,7 +225,7 @@ def load_code(
     definition: StudyDefinition | None,
     isolation: str,
     listener: Listener,
-) -> LoadedCode:
+) -> PreparedCode:
     """Return the study's code, loaded by the server, or in this process for inline trials."""
     if server is not None:
         import sweeper.run.auditing
@@ -241,7 +243,7 @@ def load_code(
                     "each trial"
                 )
             )
-        return LoadedCode(loaded, server, definition)
+        return PreparedCode(loaded, server, definition)
     import_tensorflow()
     look_for_gpus()
     if definition is None:
@@ -251,14 +253,14 @@ def load_code(
     if hashes_differ():
         listener(Notice(_OTHER_HASHES))
     threads_given = definition.threads is not None
-    loaded = Loaded(
+    loaded = StudyCode(
         definition.settings(),
         threads_given,
         "",
         definition.code(),
         directed_by_name=definition.directed_by_name,
     )
-    return LoadedCode(loaded, InlineTrials(definition), definition)
+    return PreparedCode(loaded, InlineTrials(definition), definition)
 
 
 def _check_alike(imported: StudySettings, defined: StudySettings, source: StudySource) -> None:

@@ -1,6 +1,6 @@
 """Replay engine for trials and intervals, used by `check`, audits and `verify`.
 
-A replay runs in an ordinary trial process over the ordinary channel, in a directory of its own, with
+A replay runs in an ordinary trial process over the ordinary channel, in a separate directory, with
 stored or newly drawn parameters. Its reports are kept for the comparison. It starts from the beginning
 or from a checkpoint, and runs to its end or to a given checkpoint. It may be killed once by SIGKILL; the next
 process then resumes it as any trial is resumed.
@@ -43,12 +43,13 @@ from sweeper.replay.reports import Lengths, StudyAuthors, ranked
 from sweeper.run.launch.trial_process import (
     ExitStatus,
     Launcher,
-    carry_out,
     progress_of,
+    run_to_end,
 )
 from sweeper.run.protocol.messages import (
     Assignment,
     CheckpointCommitted,
+    EnvironmentReport,
     EpochsEnded,
     Evaluated,
     Failed,
@@ -64,7 +65,6 @@ from sweeper.run.protocol.messages import (
     StepsReached,
     StoppedHere,
     Suggest,
-    Surroundings,
     Warned,
     assignment_of,
 )
@@ -174,7 +174,7 @@ class Replayed:
         misfits: One sentence for each requested parameter that has no value.
         end: Its last message; None if it was ended at a checkpoint.
         reached: The checkpoint at which it was ended; None if it did not reach it.
-        starts: Steps at which their trainings began.
+        starts: Steps at which their trainings started.
         started_after: Seconds from the launch of the first one to its first step; None without one.
         bytes: Size of the largest checkpoint.
         steps_per_epoch: Steps per epoch; 0 if unknown before the end of an epoch.
@@ -215,12 +215,12 @@ def run_again(
     order: ReplayOrder,
     launchers: Sequence[Launcher],
     directory: Path,
-    tell: Callable[[Event], None],
+    listener: Callable[[Event], None],
     stopping: threading.Event,
 ) -> Replayed:
     """Run a replay, and return its report.
 
-    ``launchers`` are used in turn. ``directory`` must be empty. ``tell`` receives progress events. The
+    ``launchers`` are used in turn. ``directory`` must be empty. ``listener`` receives progress events. The
     replay ends when ``stopping`` is set.
 
     Raises:
@@ -231,7 +231,7 @@ def run_again(
     paths = RunPaths(directory, order.settings.name)
     replayed = Replayed(str(paths.trial_files(order.number)))
     for index in range(1 if order.kill is None else 2):
-        attempt = _Attempt(order, index + 1, paths, replayed, tell)
+        attempt = _Attempt(order, index + 1, paths, replayed, listener)
         attempt.run(launchers[index % len(launchers)], stopping)
         if replayed.end is not None or replayed.reached is not None:
             break
@@ -246,7 +246,7 @@ class _Attempt:
     number: int
     paths: RunPaths
     replayed: Replayed
-    tell: Callable[[Event], None]
+    listener: Callable[[Event], None]
     _began: float = field(default_factory=time.monotonic)
 
     @property
@@ -257,10 +257,10 @@ class _Attempt:
     def run(self, launcher: Launcher, stopping: threading.Event) -> None:
         order = self.order
         replayed = self.replayed
-        self.tell(AttemptStarted(order.number, self.number))
+        self.listener(AttemptStarted(order.number, self.number))
         self.paths.attempt(order.number, self.number).mkdir(parents=True)
         replayed.processes += 1
-        end = carry_out(
+        end = run_to_end(
             launcher,
             self._assignment(),
             self._answer,
@@ -292,13 +292,13 @@ class _Attempt:
         asked = self.replayed.asked
         event = progress_of(message, order.number, asked, order.settings.epochs)
         if event is not None:
-            self.tell(event)
+            self.listener(event)
 
     def _note(self, message: Message) -> None:
         replayed = self.replayed
         number = self.order.number
         match message:
-            case Surroundings():
+            case EnvironmentReport():
                 replayed.fingerprint = message.fingerprint
             case FilesUsed():
                 replayed.files = message.files
@@ -319,7 +319,7 @@ class _Attempt:
                 self._committed(message)
             case Warned():
                 replayed.warnings[replayed.authors is not None].append(message.message)
-                self.tell(Notice(f"replay of trial {number}: {message.message}"))
+                self.listener(Notice(f"replay of trial {number}: {message.message}"))
             case Preparing() | StepsReached():
                 pass
             case _:
@@ -366,7 +366,7 @@ class _Attempt:
         if isinstance(end, LastMessage):
             self.replayed.end = end
         value = end.value if isinstance(end, Finished) else None
-        self.tell(AttemptEnded(number, self.number, outcome, value, error))
+        self.listener(AttemptEnded(number, self.number, outcome, value, error))
         if is_fault and not reached:
             log = self._log()
             msg = (

@@ -66,19 +66,19 @@ def serve_slots(
     for name, limit in limits.items():
         if inline and limit is not None:
             reason = 'kills no trial with isolation="inline", because trials run in this process'
-            context.tell(Notice(f"{name}={limit:g} {reason}"))
+            context.report(Notice(f"{name}={limit:g} {reason}"))
     if inline and settings.audit != "off" and settings.deterministic:
         reason = 'because a replay needs a fresh process, as with isolation="auto"'
-        context.tell(Notice(f'nothing is audited with isolation="inline", {reason}'))
-    context.tell(opened(prepared, options.storage, slots, resume_command))
+        context.report(Notice(f'nothing is audited with isolation="inline", {reason}'))
+    context.report(opened(prepared, options.storage, slots, resume_command))
     if warning is not None:
-        context.tell(Notice(warning))
+        context.report(Notice(warning))
     for trial in repository.unfinished(settings.name):
         if trial.state == "interrupted" and trial.checkpoints:
-            context.tell_of_checkpoints(trial, locate(trial, context.study.paths))
+            context.report_checkpoints(trial, locate(trial, context.study.paths))
     grace = DEFAULT_GRACE if options.grace is None else options.grace
     with (
-        stop_signals(context.request_stop, context.tell, options.grace),
+        stop_signals(context.request_stop, context.report, options.grace),
         study_limit(context, settings.study_time_limit, grace),
         _counting(context),
     ):
@@ -92,7 +92,7 @@ def serve_slots(
         ending = f"ended with {status.target} of {settings.trials} trials"
         listener(Notice(f"{ending}: none of the last {settings.patience} was better"))
     if context.stopping.is_set() and not status.is_over:
-        raise Interrupted(say_unfinished(status))
+        raise Interrupted(describe_unfinished(status))
     return status
 
 
@@ -138,7 +138,7 @@ def opened(prepared: PreparedStudy, storage: str, slots: int, resume_command: st
     )
 
 
-def say_unfinished(status: StudyStatus) -> str:
+def describe_unfinished(status: StudyStatus) -> str:
     """Return the message on the progress of a stopped study."""
     running = f", {status.running} running elsewhere" if status.running else ""
     paused = f", {status.paused} paused at a rung" if status.paused else ""
@@ -152,7 +152,7 @@ def say_unfinished(status: StudyStatus) -> str:
 def _counting(context: SlotContext) -> Iterator[None]:
     """Context manager that reports counts of the study's trials at intervals."""
     over = threading.Event()
-    repository = context.study.impatient
+    repository = context.study.repository_with_short_timeout
     name = context.study.settings.name
 
     def count() -> None:
@@ -169,7 +169,7 @@ def _counting(context: SlotContext) -> Iterator[None]:
             counted = StudyCounted(status)
             if counted != reported and not over.is_set():
                 reported = counted
-                context.tell(counted)
+                context.report(counted)
 
     thread = threading.Thread(target=count, name="sweeper-counting", daemon=True)
     thread.start()
@@ -189,13 +189,13 @@ def study_limit(context: SlotContext, seconds: float | None, grace: float) -> It
         if over.wait(seconds):
             return
         context.request_stop("drain")
-        context.tell(
+        context.report(
             RunStopping(
                 f"the study's time limit of {seconds:g} s is over: every trial finishes its step "
                 f"and writes a checkpoint, and is killed after {grace:g} s of grace"
             )
         )
-        kill_after_grace(grace, over, context.request_stop, context.tell)
+        kill_after_grace(grace, over, context.request_stop, context.report)
 
     if seconds is not None:
         threading.Thread(target=stop, args=(seconds,), daemon=True).start()

@@ -22,7 +22,7 @@ def hangup() -> tuple[signal.Signals, ...]:
 
 
 def signals_to_stop() -> tuple[signal.Signals, ...]:
-    """Return the signals that ask a process of this run to stop after a checkpoint."""
+    """Return the signals that stop a process of this run after a checkpoint."""
     return (signal.SIGINT, signal.SIGTERM, *hangup())
 
 
@@ -123,7 +123,7 @@ def kill_after_grace(
     request: Callable[[Literal["kill"]], None],
     listener: Callable[[Event], None],
 ) -> None:
-    """Kill the trials, which were asked to stop, after ``seconds``, unless the run is ``over`` before."""
+    """Kill the trials, which were requested to stop, after ``seconds``, unless the run is ``over`` before."""
     if not over.wait(seconds):
         listener(RunStopping(f"the {seconds:g} s of grace are over: killing the trials", True))
         request("kill")

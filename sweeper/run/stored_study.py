@@ -1,13 +1,13 @@
 """Loaded study in the database: creation, comparison with its code, extension, confirmation, renaming, removal.
 
 The confirmation of a study's leading configurations is a study beside it, ``NAME~confirm``, with the same code.
-Its trials have seeds of their own, so the luck by which a configuration came to lead is not in its new values.
+Its trials have other seeds, so the luck by which a configuration came to lead is not in its new values.
 
 The database does not keep the code of earlier definitions. So finished trials are verified, exported
 and extended only under the definition with which they ran.
 
 Removal deletes the rows first, and only while no worker runs the study: rows without files would refer
-to missing checkpoints. Renaming begins with the directories, because that can be undone.
+to missing checkpoints. Renaming starts with the directories, because that can be undone.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from sweeper.records.events import Listener, Notice
 from sweeper.records.lengths import Extension, ExtensionPlan
 from sweeper.records.printing import counted
 from sweeper.records.results import Params, StudyResults, TrialRecord, leading, none_complete
-from sweeper.run.launch.launchers import Loaded
+from sweeper.run.launch.launchers import StudyCode
 from sweeper.run.launch.sources import describe_source
 from sweeper.run.options import RunRequest, WorkerOptions
 from sweeper.run.protocol.messages import StudySource
@@ -125,7 +125,7 @@ def _delete_remote_files(trials: Sequence[TrialRecord]) -> None:
             delete_remote(path)
 
 
-def set_aside(repository: Repository, paths: RunPaths) -> str:
+def rename_existing(repository: Repository, paths: RunPaths) -> str:
     """Rename a study, its confirmation and directories to ``study~1`` or the next free name; return it.
 
     Raises:
@@ -186,9 +186,9 @@ def _rename(repository: Repository, study: str, new: str, directories: Sequence[
 
 
 def begun_before_a_change(repository: Repository, study: str) -> dict[int, str]:
-    """Return, by trial, the changes of the definition that were accepted after the trial began.
+    """Return, by trial, the changes of the definition that were accepted after the trial started.
 
-    A trial that was restarted under the present definition began after them.
+    A trial that was restarted under the present definition started after them.
     """
     changes_by_trial: dict[int, list[str]] = {}
     changes = repository.definition_changes(study)
@@ -204,7 +204,7 @@ def begun_before_a_change(repository: Repository, study: str) -> dict[int, str]:
 
 
 def unchanged_settings(
-    repository: Repository, row: StudyRow, loaded: Loaded, purpose: str = "verify them"
+    repository: Repository, row: StudyRow, loaded: StudyCode, purpose: str = "verify them"
 ) -> StudySettings:
     """Return the stored settings, if the study's file, from which it was ``loaded``, has the same definition.
 
@@ -249,7 +249,7 @@ def confirming_settings(
     )
 
 
-def as_stored(loaded: Loaded, row: StudyRow) -> Loaded:
+def as_stored(loaded: StudyCode, row: StudyRow) -> StudyCode:
     """Return the loaded study, or, if ``row`` confirms it, with the settings of that study."""
     if not row.definition.get("confirm"):
         return loaded
@@ -261,7 +261,7 @@ def as_stored(loaded: Loaded, row: StudyRow) -> Loaded:
 
 
 def store_study(
-    repository: Repository, loaded: Loaded, source: StudySource, request: RunRequest
+    repository: Repository, loaded: StudyCode, source: StudySource, request: RunRequest
 ) -> StudyRow:
     """Create or open the study of a run, unless its definition differs and trials have values; set its total."""
     settings = loaded.settings
@@ -280,7 +280,7 @@ def store_study(
         and request.study
         and existing is not None
     ):
-        # A resume keeps the stored total, whatever the file says now.
+        # A resume keeps the stored total, whatever the file has now.
         if settings.trials > existing.target:
             request.listener(
                 Notice(
@@ -316,7 +316,7 @@ def store_study(
     return opened
 
 
-def open_study(repository: Repository, loaded: Loaded, options: WorkerOptions) -> StudyRow:
+def open_study(repository: Repository, loaded: StudyCode, options: WorkerOptions) -> StudyRow:
     """Return the stored study of a worker host, without changing it."""
     existing = repository.study(loaded.settings.name)
     row = repository.create_or_open(_row(loaded, existing, existing.target))
@@ -324,7 +324,7 @@ def open_study(repository: Repository, loaded: Loaded, options: WorkerOptions) -
     return row
 
 
-def _row(loaded: Loaded, existing: StudyRow | None, target: int) -> StudyRow:
+def _row(loaded: StudyCode, existing: StudyRow | None, target: int) -> StudyRow:
     settings = loaded.settings
     if existing is not None and not loaded.threads_given:
         settings = replace(settings, threads=int(existing.definition["threads"]))
@@ -345,7 +345,7 @@ def _known(repository: Repository, paths: RunPaths, request: RunRequest) -> Stud
     if paths.study in repository.study_names():
         if not request.fresh:
             return repository.study(paths.study)
-        new = set_aside(repository, paths)
+        new = rename_existing(repository, paths)
         request.listener(Notice(f"the existing study {paths.study!r} was renamed to {new!r}"))
     check_new_study(paths, shown_url(repository.database.url))
     return None
@@ -355,7 +355,7 @@ def _create_or_open(repository: Repository, row: StudyRow, listener: Listener) -
     """Return the stored study; replace a changed definition if no trial has a value yet.
 
     A changed search is replaced at any time, because no trial's result depends on it. But if no trial has
-    a value, those that have begun start again under it, too.
+    a value, those that have started start again under it, too.
     """
     try:
         return repository.create_or_open(row)
@@ -422,7 +422,7 @@ def check_extension(
     return extension
 
 
-def check_length(loaded: Loaded, request: RunRequest) -> None:
+def check_length(loaded: StudyCode, request: RunRequest) -> None:
     """Check that an extension is not to fewer epochs than the study's definition has."""
     asked = request.extension
     defined = loaded.settings.epochs
@@ -503,7 +503,9 @@ _BEST = 5
 """Number of configurations that are confirmed if none is named."""
 
 
-def as_requested(repository: Repository | None, loaded: Loaded, request: RunRequest) -> Loaded:
+def as_requested(
+    repository: Repository | None, loaded: StudyCode, request: RunRequest
+) -> StudyCode:
     """Return the loaded study, or the one that confirms it if that is requested.
 
     Raises:

@@ -308,7 +308,7 @@ class Stop:
 
 
 @sendable
-class Surroundings:
+class EnvironmentReport:
     """Report of the environment on which the trial's result depends, as `Fingerprint.to_json`; sent once."""
 
     fingerprint: dict[str, Any]
@@ -460,7 +460,7 @@ Message = (
     | Judge
     | Propose
     | Answered
-    | Surroundings
+    | EnvironmentReport
     | ReplayBuilt
     | FilesUsed
     | Stop

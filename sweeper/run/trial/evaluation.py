@@ -42,7 +42,7 @@ from sweeper.train.randomness.fresh_entropy import FreshEntropy
 from sweeper.train.randomness.seeds import TrialSeeds, seed_everything
 from sweeper.train.sources.opening import HeldOut, held_out_fingerprint, open_held_out
 
-Notice = Callable[[str], None]
+Notify = Callable[[str], None]
 
 _USE = "evaluation"
 """Name of the seeds of an evaluation."""
@@ -57,21 +57,21 @@ def evaluate(
 ) -> None:
     """Evaluate checkpoints of the trial; the last message is `Evaluated`."""
 
-    def notice(message: str) -> None:
+    def notify(message: str) -> None:
         link.send(Warned(message))
 
     seeds = seeds_of(assignment)
     trial = make_trial(assignment, seeds, link)
-    plan = make_plan(definition, assignment, trial, seeds, warn=notice)
+    plan = make_plan(definition, assignment, trial, seeds, warn=notify)
     try:
-        data, held_out = _held_out(order.data, plan, trial, seeds, notice)
+        data, held_out = _held_out(order.data, plan, trial, seeds, notify)
     except (_RefusedError, StudyImportError) as error:
         link.send(Evaluated(refused=str(error), traceback=getattr(error, "traceback", "")))
         return
     data_name = order.data.shown or held_out.name
     digest = held_out_fingerprint(held_out, data.validation_batch_size or data.batch_size)
     seed_everything(seeds.child(_USE))
-    tests = _tests(plan, held_out, seeds, notice)
+    tests = _tests(plan, held_out, seeds, notify)
     for checkpoint in order.checkpoints:
         if link.stop_requested():
             break
@@ -92,10 +92,10 @@ def evaluate(
 
 
 def _tests(
-    plan: TrainingPlan, held_out: HeldOut, seeds: TrialSeeds, notice: Notice
+    plan: TrainingPlan, held_out: HeldOut, seeds: TrialSeeds, notify: Notify
 ) -> CheckpointTests:
     try:
-        return CheckpointTests(plan, held_out, seeds.sequence(_USE), notice)
+        return CheckpointTests(plan, held_out, seeds.sequence(_USE), notify)
     except (ValueError, TypeError) as error:
         msg = (
             f"Data({held_out.name}=…) does not fit the model: {error_line(error, where=False)}; "
@@ -105,7 +105,7 @@ def _tests(
 
 
 def _held_out(
-    source: HeldOutData, plan: TrainingPlan, trial: Trial, seeds: TrialSeeds, notice: Notice
+    source: HeldOutData, plan: TrainingPlan, trial: Trial, seeds: TrialSeeds, notify: Notify
 ) -> tuple[Data, HeldOut]:
     uses_own_data = source.target is None and source.pickled is None
     data: Any = (
@@ -126,7 +126,7 @@ def _held_out(
             "expected a sweeper.Data(test=(x, y)), or a function `trial -> Data`"
         )
         raise _RefusedError(msg)
-    held_out = open_held_out(data, notice)
+    held_out = open_held_out(data, notify)
     if held_out is None:
         msg = f"{source.shown} returned a Data with neither test nor validation; expected Data(test=(x, y))"
         raise _RefusedError(msg)

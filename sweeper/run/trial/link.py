@@ -45,7 +45,7 @@ from sweeper.support.error_texts import error_text, shown_error
 from sweeper.support.installation import missing_package
 
 EXIT_WORKER_GONE = 75
-"""Exit code of a trial process whose worker is gone; only a log may show it."""
+"""Exit code of a trial process whose worker has died; only a log may show it."""
 
 _DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 """Error numbers of a full disk, an exhausted quota and a read-only file system."""
@@ -70,9 +70,9 @@ _NO_REASON = re.compile(
 
 
 class ChannelLink(Link):
-    """The trial's end of the channel; it ends the process if the worker is gone.
+    """The trial's end of the channel; it ends the process if the worker has died.
 
-    ``asked`` is whether the trial has requested a parameter or begun to train. With ``ends_early``, a
+    ``asked`` is whether the trial has requested a parameter or started to train. With ``ends_early``, a
     request to stop ends the process at once while it has trained no step, since there is nothing to save.
     """
 
@@ -100,7 +100,7 @@ class ChannelLink(Link):
         try:
             self._channel.send(message)
         except OSError:
-            worker_is_gone()
+            exit_because_worker_died()
 
     def report_files(self, *, ended: bool = False) -> None:
         """Report the files that the trial has used so far, if it used any outside of its directory."""
@@ -136,7 +136,7 @@ class ChannelLink(Link):
             try:
                 message = self._channel.receive()
             except (EOFError, OSError):
-                worker_is_gone()
+                exit_because_worker_died()
             except GarbledError as error:
                 # No request to stop would arrive any more.
                 self.send(failure_of(error))
@@ -156,7 +156,7 @@ def failure_before_trial(error: BaseException) -> Failed:
 def failure_of(error: BaseException, *, asked: bool = True) -> Failed:
     """Return the message to the worker about ``error``, which ended a trial.
 
-    ``asked`` is whether the trial had requested a parameter or begun to train. If not, every other trial
+    ``asked`` is whether the trial had requested a parameter or started to train. If not, every other trial
     would fail in the same way.
     """
     return replace(_failure_of(error, asked=asked), line=line_of_error(error))
@@ -216,8 +216,8 @@ def _text_of(error: BaseException) -> str:
     return printable(shown_error(error))
 
 
-def worker_is_gone() -> NoReturn:
-    """End this process because its worker is gone."""
+def exit_because_worker_died() -> NoReturn:
+    """End this process, because its worker has died."""
     os._exit(EXIT_WORKER_GONE)
 
 

@@ -176,7 +176,7 @@ def check_enqueued(assignment: Assignment, trial: Trial, definition: StudyDefini
 
 @contextmanager
 def _explaining_repeats(assignment: Assignment) -> Iterator[None]:
-    """Context manager that says the trial's repeat in an `IndexError`, as of too few splits of data."""
+    """Context manager that adds the trial's repeat to an `IndexError`, as of too few splits of data."""
     try:
         yield
     except IndexError as error:
@@ -197,12 +197,12 @@ def make_plan(
     seeds: TrialSeeds,
     *,
     warn: Callable[[str], None] = lambda _message: None,
-    tell: Callable[[str], None] = lambda _stage: None,
+    report_stage: Callable[[str], None] = lambda _stage: None,
     process: Process = "trial",
 ) -> TrainingPlan:
     """Run the factories under guard, and return the plan of the training.
 
-    ``warn`` receives warnings to the user, and ``tell`` the next activity.
+    ``warn`` receives warnings to the user, and ``report_stage`` the next activity.
     """
     factories = definition.makers()
     settings = assignment.settings
@@ -212,11 +212,11 @@ def make_plan(
         Guard(warn=warn, process=process, factories=factories) as guard,
         strategy_scope(definition.strategy, trial, seeds) as strategy,
     ):
-        tell("building the model")
+        report_stage("building the model")
         model: keras.Model = build("model", definition.model, trial, seeds, guard)
         check_made_in(strategy, model, name_of(definition.model))
         step = build_step(definition.step, model, trial, seeds, guard)
-        tell("making the data")
+        report_stage("making the data")
         asks = trial.asks
         data: Data = build("data", definition.data, trial, seeds, guard)
         asked = trial.asks > asks

@@ -45,6 +45,7 @@ from sweeper.run.protocol.messages import (
     Assignment,
     CheckpointCommitted,
     CheckpointDeleted,
+    EnvironmentReport,
     EpochsEnded,
     Finished,
     Judge,
@@ -55,7 +56,6 @@ from sweeper.run.protocol.messages import (
     Started,
     StepsReached,
     StoppedHere,
-    Surroundings,
     Warned,
 )
 from sweeper.run.trial.parts import (
@@ -155,7 +155,7 @@ def run_trial(
         trial,
         seeds,
         warn=warn,
-        tell=lambda stage: link.send(Preparing(stage)),
+        report_stage=lambda stage: link.send(Preparing(stage)),
         process=process,
     )
     check_enqueued(assignment, trial, definition)
@@ -174,7 +174,7 @@ def run_trial(
     store_at = partial(open_store, spool=spool, origin=origin)
     loaded = load_newest(directories, warn, known=locations, origin=origin)
     loaded = _relocated(loaded, trial.directory)
-    # A trial that has trained goes on, whatever other trials have done since.
+    # A trial that has trained continues, whatever other trials have done since.
     if loaded is None and order is None and not link.ask(Propose()).value:
         link.send(StoppedHere(step=0))
         return
@@ -235,12 +235,12 @@ def _made_loop(
         link.send(Warned(message))
 
     loop = TrainingLoop(plan, observer, warn)
-    surroundings = {
-        **_surroundings(definition, plan),
+    environment = {
+        **_environment(definition, plan),
         **_validation(definition, plan, assignment),
         **_began_from(loop, plan, loaded, warn),
     }
-    link.send(Surroundings(surroundings))
+    link.send(EnvironmentReport(environment))
     if not isinstance(assignment.order, Replay):
         _notice_first_length(definition.epochs, plan, loop.steps_per_epoch, warn)
     if loaded is not None:
@@ -315,7 +315,7 @@ def _judge(settings: StudySettings, link: Link) -> Callable[[Sequence[EpochRecor
     return judge if settings.pruner is not None else None
 
 
-def _surroundings(definition: StudyDefinition, plan: TrainingPlan) -> dict[str, Any]:
+def _environment(definition: StudyDefinition, plan: TrainingPlan) -> dict[str, Any]:
     exempted = sorted({class_name(type(obj)) for obj in plan.output_only})
     taken = take_fingerprint(jit_compile=bool(plan.model.jit_compile))
     if definition.strategy is not None:
@@ -349,7 +349,7 @@ def _began_from(
     loaded: LoadedCheckpoint | None,
     warn: Callable[[str], None],
 ) -> dict[str, Any]:
-    """Return the part of the attempt's surroundings that describes the warm start.
+    """Return the part of the attempt's environment that describes the warm start.
 
     A resumed trial has its weights already, so only the file's digest is read.
     """
@@ -455,7 +455,7 @@ def _reported(loop: TrainingLoop, objective: str) -> list[tuple[int, float]]:
     return values
 
 
-_TELL_EVERY = 0.25
+_REPORT_INTERVAL = 0.25
 """Seconds between two `StepsReached`."""
 
 
@@ -513,7 +513,7 @@ class TrialObserver(Observer):
     def steps_done(self, position: Position) -> None:
         super().steps_done(position)
         seconds = time.monotonic()
-        if seconds - self._reported >= _TELL_EVERY:
+        if seconds - self._reported >= _REPORT_INTERVAL:
             self._reported = seconds
             self._link.send(StepsReached(epoch=position.epoch, step=position.step))
 
@@ -548,7 +548,7 @@ _NEVER = 1 << 30
 
 
 class ReplayObserver(TrialObserver):
-    """Observer of a replay, which takes the checkpoints of its order alone, and kills itself where that says so."""
+    """Observer of a replay, which takes the checkpoints of its order alone, and kills itself at the order's step."""
 
     def __init__(self, link: Link, order: Replay) -> None:
         super().__init__(link, "auto")

@@ -6,7 +6,7 @@ present runs directory, under the same names, and then at its stored path. A cop
 is, and the original is not changed. Missing checkpoints are reported before any step is trained again.
 
 A study that is new to the database owns no files, so all files under its name belong to another study.
-Only a study that has begun trials in this database may adopt a directory whose marker is missing.
+Only a study that has started trials in this database may adopt a directory whose marker is missing.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def check_new_study(paths: RunPaths, storage: str) -> None:
 
 
 def claim_directories(paths: RunPaths, study: StudyRow, *, begun: bool) -> None:
-    """Mark the study's directories as its own; ``begun`` is whether it has begun trials."""
+    """Mark the study's directories as its own; ``begun`` is whether it has started trials."""
     for directory in paths.study_directories:
         claim_directory(directory, marker_of(study), adopt=begun)
 

@@ -104,7 +104,7 @@ class LeaseKeeper:
                 self.repository.leave(self.row.key, None if self.error is None else str(self.error))
 
     def hold(self, token: int) -> threading.Event:
-        """Begin to renew the lease of the attempt ``token``; return an event that is set when it is lost."""
+        """Start to renew the lease of the attempt ``token``; return an event that is set when it is lost."""
         with self._holding:
             return self._held.setdefault(token, threading.Event())
 

@@ -157,7 +157,7 @@ def _end_of_mistake(claim: Claim, failed: Failed, *, trained: bool) -> AttemptEn
     A trial that has trained fails, and starts again under a changed definition. Otherwise the trial is
     interrupted, and the next run resumes it.
     """
-    consequence = "then this trial and the others start"
+    consequence = "then this trial and the others begin"
     if trained:
         consequence = "then this trial starts again, and the others follow"
     msg = (
@@ -217,7 +217,7 @@ def _with_traceback(failed: Failed, line: str) -> str:
 
 
 def _again(remaining: int, allowed: int, step: int | None) -> str:
-    """Return how the next attempt begins; ``left`` is the number of attempts left, including it."""
+    """Return how the next attempt starts; ``remaining`` is the number of attempts left, including it, and ``step`` its checkpoint's."""
     start = "it starts again, because it has no checkpoint"
     if step is not None:
         start = f"it resumes from its checkpoint of step {step}"

@@ -36,9 +36,9 @@ from sweeper.run.launch.trial_process import (
     Isolation,
     TrialProcess,
     TrialSupervisor,
-    converse,
     progress_of,
     send,
+    supervise_messages,
 )
 from sweeper.run.protocol.channel import GarbledError
 from sweeper.run.protocol.messages import (
@@ -46,6 +46,7 @@ from sweeper.run.protocol.messages import (
     Assignment,
     CheckpointCommitted,
     CheckpointDeleted,
+    EnvironmentReport,
     EpochsEnded,
     Failed,
     FilesUsed,
@@ -60,7 +61,6 @@ from sweeper.run.protocol.messages import (
     Stop,
     StoppedHere,
     Suggest,
-    Surroundings,
     Warned,
     assignment_of,
 )
@@ -86,13 +86,13 @@ from sweeper.support.error_texts import shown_error
 from sweeper.train.fingerprint import differences
 from sweeper.train.randomness.seeds import TrialSeeds
 
-_PARTING = 10.0
+_CLOSE_TIMEOUT = 10.0
 """Seconds for which an attempt's end waits for an unreachable database after a request to stop."""
-_PARTING_AT_ONCE = 5.0  # the same after a request to kill; longer than a slow answer takes
-_SILENT = 5.0
-"""Seconds for which a slot waits for other trials without a word: the end of every sweep is such a wait."""
-_PROPOSING = 0.2
-"""Seconds between two questions whether lower trials have asked for their parameters."""
+_CLOSE_TIMEOUT_AT_KILL = 5.0  # the same after a request to kill; longer than a slow answer takes
+_SILENT_WAIT = 5.0
+"""Seconds for which a slot waits for other trials without a notice: the end of every sweep is such a wait."""
+_PROPOSAL_INTERVAL = 0.2
+"""Seconds between two queries whether lower trials have requested their parameters."""
 _KILLED = "killed on request"
 _LONGEST_NAME = 40
 """Characters of a study's name in `Trial.run_id`; trackers allow 64 or more in all."""
@@ -137,9 +137,9 @@ def _serve(context: SlotContext, audit: Audit | None) -> None:
                     began_to_wait = began_to_wait or time.monotonic()
                     with context.attempt_ended:
                         context.attempt_ended.wait(0.5)
-                    if time.monotonic() - began_to_wait > _SILENT and claim.reason != reported:
+                    if time.monotonic() - began_to_wait > _SILENT_WAIT and claim.reason != reported:
                         reported = claim.reason
-                        context.tell(Remark(f"a worker waits: {claim.reason}"))
+                        context.report(Remark(f"a worker waits: {claim.reason}"))
                     continue
                 began_to_wait = None
                 supervisor = AttemptSupervisor(context, claim, device)
@@ -157,9 +157,9 @@ def _serve(context: SlotContext, audit: Audit | None) -> None:
 
 def _next(context: SlotContext, device: SlotDevice, key: str) -> Claim | Waiting | None:
     for lost in context.leases.release_lost():
-        context.tell(AttemptEnded(lost.trial, lost.attempt, "lost"))
+        context.report(AttemptEnded(lost.trial, lost.attempt, "lost"))
     study = context.study
-    return study.impatient.claim(
+    return study.repository_with_short_timeout.claim(
         study.settings.name,
         study.worker,
         lambda position: TrialSeeds(study.settings.seed, position).root,
@@ -204,10 +204,10 @@ class AttemptSupervisor(TrialSupervisor):
             self._run()
         except SupersededError as error:
             number = self._claim.number
-            tell = self._context.tell
-            tell(AttemptEnded(number, self._claim.attempt, "lost"))
+            report = self._context.report
+            report(AttemptEnded(number, self._claim.attempt, "lost"))
             seconds = self._context.worker_row.lease_seconds
-            tell(
+            report(
                 Notice(
                     f"another worker has taken trial {number}, because this one did not renew its "
                     f"lease for {seconds:g} s; its process is stopped ({error})"
@@ -261,12 +261,12 @@ class AttemptSupervisor(TrialSupervisor):
         kills_before = out_of_memory_kills()
         try:
             context.starting.add(claim.number)
-            context.tell(AttemptStarted(claim.number, claim.attempt))
+            context.report(AttemptStarted(claim.number, claim.attempt))
             self._make_directory()
-            status = self._converse()
+            status = self._run_process()
             while self._recorder.decision == "again":
-                self._begin_again()
-                status = self._converse()
+                self._restart()
+                status = self._run_process()
         except GarbledError as error:
             self._recorder.last = Failed(f"{type(error).__name__}: {error}")
             status = ExitStatus(None)
@@ -290,7 +290,7 @@ class AttemptSupervisor(TrialSupervisor):
             )
         )
 
-    def _converse(self) -> ExitStatus:
+    def _run_process(self) -> ExitStatus:
         """Run the trial's process, or the trial in this one, to its last message."""
         assignment = self._assignment()
         runner = self._context.runner
@@ -298,12 +298,12 @@ class AttemptSupervisor(TrialSupervisor):
             self.started(self._study.worker.pid, "inline")
             runner(assignment, self)
             return ExitStatus(0)
-        status = converse(runner, assignment, self)
+        status = supervise_messages(runner, assignment, self)
         if self._recorder.last is None:
             self._queue.check()
         return status
 
-    def _begin_again(self) -> None:
+    def _restart(self) -> None:
         """Run the factories in a new process, with other draws or seeds: nothing has trained yet."""
         proposal = self._recorder.proposal
         self._claim = replace(
@@ -341,9 +341,9 @@ class AttemptSupervisor(TrialSupervisor):
         self._check_dependence()
         completed = isinstance(self.last, Finished) and self.last.outcome == "complete"
         if completed and not self._study.settings.repeating.is_plain:
-            repository = self._study.impatient
+            repository = self._study.repository_with_short_timeout
             differs = self._queue.ask(
-                lambda: repository.other_parameters(claim.study, claim.number), self._check_parting
+                lambda: repository.other_parameters(claim.study, claim.number), self._check_closing
             )
             if differs is not None:
                 self.last = Failed(f"ParameterError: {differs}")
@@ -352,7 +352,7 @@ class AttemptSupervisor(TrialSupervisor):
             end = AttemptEnd("reused", reuses=self._recorder.proposal.of)
         self._close(end)
         if end.notice is not None:
-            context.tell(Notice(end.notice))
+            context.report(Notice(end.notice))
         if end.stops is not None:
             raise end.stops
         if end.result == "failed" and context.fail_fast:
@@ -375,21 +375,21 @@ class AttemptSupervisor(TrialSupervisor):
         early = early and not context.trained
         if least:
             needed = min(_FAILING_EARLY, least) if early else least
-            impatient = self._study.impatient
-            failure = context.ask(lambda: impatient.failing_alike(study, needed))
+            repository = self._study.repository_with_short_timeout
+            failure = context.ask(lambda: repository.failing_alike(study, needed))
             if failure is not None:
                 raise all_fail_alike(study, *failure, early=early)
 
     def _check_dependence(self) -> None:
         """Close the attempt and raise an error if the trial depends on another one by a file."""
-        if (dependence := self._recorder.dependence(self._check_parting)) is not None:
+        if (dependence := self._recorder.dependence(self._check_closing)) is not None:
             error = IndependenceError(dependence)
             self._close(AttemptEnd("interrupted", error=f"IndependenceError: {error}"))
             raise error
 
     def _has_succeeded(self) -> bool:
         """Return whether a trial of the study has a value, so that the definition is not the cause."""
-        repository = self._study.impatient
+        repository = self._study.repository_with_short_timeout
         study = self._claim.study
         status = self._context.ask(lambda: repository.status(study, each=False))
         return bool(status.complete or status.pruned or status.paused)
@@ -400,7 +400,7 @@ class AttemptSupervisor(TrialSupervisor):
         If the database is unreachable for too long, the attempt stays open until its lease ends.
         """
         claim = self._claim
-        repository = self._study.impatient
+        repository = self._study.repository_with_short_timeout
         if end.end_step is None:
             end = replace(end, end_step=self._recorder.step)
 
@@ -414,36 +414,38 @@ class AttemptSupervisor(TrialSupervisor):
             return repository.finish(claim.token, end, again=is_repeated)
 
         broken = self._queue.broken
-        decided = finish() if broken else self._queue.ask(finish, self._check_parting)
+        decided = finish() if broken else self._queue.ask(finish, self._check_closing)
         self._recorder.report_findings()
         self._summarize()
         line = None
         if end.error is not None and end.stops is None:  # otherwise the run reports it
             line = end.error.strip().splitlines()[-1]
         ended = AttemptEnded(claim.number, claim.attempt, end.outcome, end.value, line, end.reuses)
-        self._context.tell(ended)
+        self._context.report(ended)
         for rung in decided:
-            self._context.tell(rung_event(rung))
+            self._context.report(rung_event(rung))
 
     def _summarize(self) -> None:
         """Rewrite TensorBoard's file; report an error without failing the attempt."""
         if self._summaries is None:
             return
         claim = self._claim
-        repository = self._study.impatient
+        repository = self._study.repository_with_short_timeout
         try:
             self._summaries.write(repository.trial(claim.study, claim.number))
         except (DatabaseUnavailableError, OSError) as error:
-            self._context.tell(
+            self._context.report(
                 Notice(f"trial {claim.number}: TensorBoard's file is not up to date: {error}")
             )
 
-    def _check_parting(self) -> None:
+    def _check_closing(self) -> None:
         """Raise an error if the attempt's end should no longer wait for the database."""
         context = self._context
         longest = context.health.limit
         if context.stopping.is_set():
-            longest = min(longest, _PARTING_AT_ONCE if context.killing.is_set() else _PARTING)
+            longest = min(
+                longest, _CLOSE_TIMEOUT_AT_KILL if context.killing.is_set() else _CLOSE_TIMEOUT
+            )
         if context.health.away_for > longest:
             msg = (
                 f"{context.health.error()}; the end of the attempt at trial {self._claim.number} "
@@ -472,7 +474,7 @@ class AttemptSupervisor(TrialSupervisor):
         if claim.extended:
             settings = replace(settings, pruner=None)
         origin = origin_of(claim, settings.seed)
-        # A trial that begins again under another definition is another run.
+        # A trial that starts again under another definition is another run.
         suffix = f"-{claim.anew_after}" if claim.anew_after else ""
         return replace(
             assignment_of(
@@ -497,7 +499,7 @@ class AttemptSupervisor(TrialSupervisor):
         enqueued = self._recorder.search.given
         if not enqueued:
             return {}
-        repository = self._study.impatient
+        repository = self._study.repository_with_short_timeout
         study = self._claim.study
         trials = self._context.ask(lambda: repository.status(study)).trials
         suggested: set[str] = set()
@@ -513,11 +515,11 @@ class AttemptSupervisor(TrialSupervisor):
         claim = self._claim
         if claim.attempt == claim.anew_after + 1:
             return ()
-        repository = study.impatient
+        repository = study.repository_with_short_timeout
         token = claim.token
         record = context.ask(lambda: repository.trial(study.settings.name, claim.number))
         located = locate(record, study.paths)
-        context.tell_of_checkpoints(record, located)
+        context.report_checkpoints(record, located)
         if located.newest is not None:
             bring_files(located.newest, study.paths.trial_files(claim.number))
         moved = located.moved
@@ -618,7 +620,7 @@ class TrialSearch:
             return Answered(None, error=msg)
 
     def _session(self) -> SearchSession:
-        """Return the session, which is kept, because a pruner is asked after each epoch."""
+        """Return the session, which is kept, because a pruner decides after each epoch."""
         if self._opened is None:
             study = self.study
             self._opened = open_search(
@@ -638,14 +640,14 @@ class TrialSearch:
             return ()
         below = max(0, self._configuration - window + 1)
         limit = self.study.settings.repeating.number(below, 0)
-        repository = self.study.impatient
+        repository = self.study.repository_with_short_timeout
         trials = self.queue.ask(
             lambda: repository.finished_before(claim.study, limit), self.waiting
         )
         return of_configurations(trials, self.study.settings.repeating)
 
     def _stored(self, question: Suggest, drawn: CategoricalChoice) -> Answered:
-        record = self.study.impatient.record_parameter
+        record = self.study.repository_with_short_timeout.record_parameter
         token = self.claim.token
         try:
             return Answered(record(token, question.name, question.distribution, drawn))
@@ -688,8 +690,8 @@ class AttemptRecorder:
     def __post_init__(self) -> None:
         study = self.context.study
         self._settings = study.settings
-        self._repository = study.impatient
-        self._tell = self.context.tell
+        self._repository = study.repository_with_short_timeout
+        self._report = self.context.report
         self.search = TrialSearch(study, self.claim, self.queue, self.waiting)
         self._process: tuple[int, Isolation] = (study.worker.pid, "inline")
 
@@ -720,15 +722,15 @@ class AttemptRecorder:
             self.context.starting.discard(claim.number)
         event = progress_of(message, claim.number, self.search.params, epochs)
         if event is not None:
-            self._tell(event)
+            self._report(event)
         if isinstance(message, Warned):
-            self._tell(Notice(f"trial {claim.number}: {message.message}"))
+            self._report(Notice(f"trial {claim.number}: {message.message}"))
         return None
 
     def _note(self, message: Message) -> None:
         match message:
-            case Surroundings(fingerprint=fingerprint):
-                self._write(lambda: self._surroundings(fingerprint))
+            case EnvironmentReport(fingerprint=fingerprint):
+                self._write(lambda: self._record_environment(fingerprint))
             case Started():
                 self._started(message)
             case StepsReached():
@@ -758,12 +760,12 @@ class AttemptRecorder:
             if proposal.decision != "wait":
                 return proposal
             self.waiting()
-            if self.context.stopping.wait(_PROPOSING):
+            if self.context.stopping.wait(_PROPOSAL_INTERVAL):
                 return replace(proposal, decision="leave")
 
-    def _compare_validation(self, surroundings: Mapping[str, Any]) -> None:
+    def _compare_validation(self, environment: Mapping[str, Any]) -> None:
         """Warn once if the first two trials are validated on different samples."""
-        validation = surroundings.get("validation")
+        validation = environment.get("validation")
         if validation is None:
             return
         claim = self.claim
@@ -789,7 +791,7 @@ class AttemptRecorder:
             committed.step, committed.epoch, committed.digest, committed.bytes, committed.path
         )
         self._write(lambda: self._repository.record_checkpoint(self.claim.token, record))
-        self._tell(
+        self._report(
             CheckpointKept(
                 self.claim.number,
                 committed.step,
@@ -804,14 +806,14 @@ class AttemptRecorder:
         notice = self._unreported
         self._unreported = None
         if notice is not None:
-            self._tell(notice)
+            self._report(notice)
         findings = self._file_findings
         self._file_findings = []
         for finding in findings:
             about = (finding.level, finding.path)
             if finding.level != "error" and about not in self.context.reported_files:
                 self.context.reported_files.add(about)
-                self._tell(Notice(finding.message))
+                self._report(Notice(finding.message))
 
     def _judge_files(self, *, ended: bool = False) -> list[FileFinding]:
         """Store the files that the trial used, and compare them with those of other trials."""
@@ -863,9 +865,9 @@ class AttemptRecorder:
         self._record_start(message.start_step)
         unused = self.search.not_asked_for()
         if unused is not None:
-            self._tell(Notice(unused))
+            self._report(Notice(unused))
 
-    def _surroundings(self, fingerprint: Mapping[str, Any]) -> None:
+    def _record_environment(self, fingerprint: Mapping[str, Any]) -> None:
         """Store the attempt's fingerprint, and note its differences from the previous attempt's."""
         previous = self._repository.record_fingerprint(self.claim.token, fingerprint)
         self._compare_validation(fingerprint)

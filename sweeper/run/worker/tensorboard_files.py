@@ -4,7 +4,7 @@ The database contains each epoch once, even if an attempt trained it again. So t
 rewritten: the new one is written under a temporary name and renamed, and then the old one is removed. It
 has a few hundred bytes per epoch. A kill at any moment leaves one complete file, or two.
 
-Readers that are open meanwhile, and readers of two files, show no point twice either: each file begins
+Readers that are open meanwhile, and readers of two files, show no point twice either: each file starts
 with ``SessionLog.START`` at step 0, at which readers drop earlier points. TensorBoard's own modules write
 the format, because a worker must not import TensorFlow.
 """
