@@ -161,6 +161,7 @@ def _other_end(replayed: Replayed) -> str:
 
 
 _SHOWN = 3
+"""Maximum number of values, or of the user's lines, in a message."""
 
 
 @dataclass(frozen=True)
@@ -217,8 +218,8 @@ class Outcome:
     def advice(self) -> str:
         """Return probable causes and advice, with the user's own callbacks."""
         authors = self.comparison.replayed.authors
-        places = () if authors is None else authors.users
-        hint = f" (look in {'; '.join(places[:_SHOWN])})" if places else ""
+        user_lines = () if authors is None else authors.users
+        hint = f" (look in {'; '.join(user_lines[:_SHOWN])})" if user_lines else ""
         return (
             "Either data are drawn again in each process (an unseeded split, shuffle or "
             "generator: seed it with trial.seed), or the code keeps state outside of "

@@ -308,6 +308,7 @@ def _open_existing_database(storage: str, opened: ExitStack) -> Repository | Non
     try:
         return _open_database(storage, opened, create=False)
     except StorageError as error:
+        # An unreachable database exists, so creating it would not help.
         if getattr(error, "passing", False):
             raise
         return None

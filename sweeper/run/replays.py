@@ -72,6 +72,8 @@ from sweeper.spec.space import CategoricalChoice, Distribution
 from sweeper.support.paths import Location, RunPaths
 
 _LOG_LINES = 20
+"""Number of last lines of a log in an error."""
+
 Position = tuple[int, int]
 """Step and finished epochs."""
 

@@ -168,6 +168,7 @@ def _rename(repository: Repository, study: str, new: str, directories: Sequence[
     """Rename a study and its directories; nothing is changed if a directory cannot be renamed."""
     moved: dict[Path, Path] = {}
     try:
+        # Directories first: they can be renamed back, and a committed row cannot.
         for directory in directories:
             directory.rename(directory.with_name(new))
             moved[directory] = directory.with_name(new)
@@ -299,6 +300,7 @@ def store_study(
         )
         if changes:
             request.listener(Notice(text))
+    # The rows first, because a directory's marker contains the identity that they get.
     opened = _create_or_open(repository, row, request.listener)
     claim_directories(paths, opened, begun=repository.has_begun(row.name))
     if settings.confirm is not None:

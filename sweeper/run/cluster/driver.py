@@ -192,6 +192,7 @@ class _Drive:
     def _conclude(self, placement: _Placement | None) -> StudyStatus:
         if self._failed is not None:
             raise self._failed
+        # An audit on any machine may have stopped the study.
         refuse_inexact(self._repository, self._study, accept=False)
         status = self._repository.status(self._study)
         if status.is_over:

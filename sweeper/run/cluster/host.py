@@ -79,6 +79,7 @@ def _run_detached(words: list[str], text: str, log: Path) -> int:
     reading, writing = os.pipe()
     with os.fdopen(reading, "rb") as ended:
         starting = [sys.executable, "-P", "-m", "sweeper.run.cluster.detached", str(writing)]
+        # This copy is closed after the start, so that the read ends when the detached process does.
         with os.fdopen(writing, "wb"), log.open("ab") as output:
             starter = subprocess.Popen(
                 [*starting, sys.executable, *words],

@@ -120,6 +120,8 @@ class WarmServer:
     def launch(self, assignment: Assignment) -> TrialProcess:
         """Start a process for ``assignment``, from a new server if this one is dead."""
         for _ in range(_MOST_SERVERS):
+            # Descriptors follow a request on their own, so requests must not mix; and one caller replaces a
+            # dead server.
             with self._asking:
                 trial = self._start(assignment)
                 if trial is not None:

@@ -30,6 +30,7 @@ _PATIENCE_WITH_OURS = 30.0
 """Seconds after which killed processes that have not ended are given up."""
 
 _LOOK = 0.005
+"""Seconds between two looks for orphans."""
 
 
 def kill_orphans(but: Collection[int]) -> set[int]:

@@ -93,6 +93,7 @@ class TrialProcess:
     def kill(self) -> None:
         """Kill it and all processes that it started."""
         status = self.wait(0)
+        # With an exit code, the fork server has killed everything that the process started.
         if status is None or status.code is None:
             kill_tree(self._process)
 
@@ -203,6 +204,7 @@ def supervise_messages(
             status = process.wait(_EXIT_PATIENCE)
         return status or ExitStatus(None)
     finally:
+        # After an error of the supervisor, the process still runs.
         process.kill()
         process.wait(_EXIT_PATIENCE)
         process.channel.close()

@@ -107,6 +107,7 @@ class Channel:
         """
         # Pydantic's JSON cannot contain text that is not UTF-8, as names of files may be.
         encoded = json.dumps(_adapter.dump_python(message, mode="json")).encode()
+        # `Connection` writes the length and the bytes of a long message separately, so two senders would mix.
         with self._sending:
             self.connection.send_bytes(encoded)
 
@@ -126,6 +127,7 @@ class Channel:
         except queue.Empty:
             return None
         if isinstance(received, Exception):
+            # Put back, because the reader has ended and a later call has to raise it, too.
             self._received.put(received)
             raise received
         return received

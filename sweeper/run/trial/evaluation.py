@@ -108,11 +108,11 @@ def _held_out(
     source: HeldOutData, plan: TrainingPlan, trial: Trial, seeds: TrialSeeds, notify: Notify
 ) -> tuple[Data, HeldOut]:
     uses_own_data = source.target is None and source.pickled is None
-    data: Any = (
-        plan.data
-        if uses_own_data
-        else _given(source, trial, seeds, plan.model._distribute_strategy)
-    )
+    data: Any = plan.data
+    if not uses_own_data:
+        # The public `distribute_strategy` is that of the current scope.
+        strategy = plan.model._distribute_strategy
+        data = _given(source, trial, seeds, strategy)
     if uses_own_data and plan.data.test is None:
         msg = (
             "the study's data factory returns no test data; for this study give a function "

@@ -56,6 +56,7 @@ class Keeper:
     names: bool = False
     made: set[str] = field(default_factory=set)
     _met: set[str] = field(default_factory=set)
+    # Two threads may change one file, which must be kept once.
     _lock: threading.RLock = field(default_factory=threading.RLock)
 
     def changes(self, path: str, *, truncates: bool = False) -> None:
@@ -75,6 +76,7 @@ class Keeper:
             else:
                 shutil.copy2(path, copy)
             _second_name(path, original)
+            # The copy is complete before it takes the name, so that readers find a whole file.
             copy.replace(path)
 
     def makes(self, path: str) -> None:
@@ -140,23 +142,23 @@ class Keeper:
     def _keep(self, path: str) -> Path:
         """Note that a file is kept, and return under which path, on the same disk."""
         near = next((r for r in self.roots if path.startswith(r + os.sep)), str(Path(path).parent))
-        place = Path(near, ASIDE)
-        if not place.is_dir():
-            place.mkdir(PRIVATE, exist_ok=True)
-            (place / OWNER).write_text(self.roots[0])
-            self._note(also=str(place))
-        target = place / f"{time.time_ns():x}-{Path(path).name}"
+        aside = Path(near, ASIDE)
+        if not aside.is_dir():
+            aside.mkdir(PRIVATE, exist_ok=True)
+            (aside / OWNER).write_text(self.roots[0])
+            self._note(also=str(aside))
+        target = aside / f"{time.time_ns():x}-{Path(path).name}"
         self._note(kept=path, under=str(target))
         return target
 
     def _note(self, **entry: Any) -> None:
         # One write to the end, because several processes write to it.
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
-        journal = os.open(Path(self.roots[0], ASIDE, JOURNAL), flags, 0o600)
+        descriptor = os.open(Path(self.roots[0], ASIDE, JOURNAL), flags, 0o600)
         try:
-            os.write(journal, json.dumps(entry).encode() + b"\n")
+            os.write(descriptor, json.dumps(entry).encode() + b"\n")
         finally:
-            os.close(journal)
+            os.close(descriptor)
 
 
 def _is_nobodys(path: str) -> bool:
@@ -240,6 +242,7 @@ def _named(name: Any, directory: int) -> str:
 def read_journal(journal: Path) -> list[dict[str, Any]]:
     """Return the lines of a journal, without one that was cut off."""
     entries = []
+    # Without a journal, nothing was changed.
     with contextlib.suppress(FileNotFoundError):
         for line in journal.read_bytes().splitlines():
             with contextlib.suppress(ValueError):

@@ -109,6 +109,7 @@ class ChannelLink(Link):
             self.send(FilesUsed({**uses_to_json(uses), **cut}, ended))
 
     def ask(self, question: Suggest | Judge | Propose) -> Answered:
+        # One request at a time, because an answer does not name its request.
         with self._asking:
             self.send(question)
             return self._answers.get()
@@ -127,6 +128,7 @@ class ChannelLink(Link):
     def _end_early(self) -> None:
         with self._ending:
             if self._ends_early:
+                # A worker that has died needs no message.
                 with contextlib.suppress(OSError):
                     self._channel.send(StoppedHere(step=self._step))
                 os._exit(0)

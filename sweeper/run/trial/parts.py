@@ -78,6 +78,7 @@ def strategy_scope(
         )
         raise FactoryError(msg)
     check_strategy(strategy)
+    # There is no public name for the way in which a strategy adds the replicas' gradients.
     adding = getattr(strategy.extended, "_cross_device_ops", None)
     if strategy.num_replicas_in_sync > 1 and type(adding).__name__ == "CollectiveAllReduce":
         strategy = _MADE.setdefault(tuple(strategy.extended.worker_devices), strategy)

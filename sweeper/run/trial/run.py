@@ -216,6 +216,7 @@ def run_trial(
                 link.send(StoppedHere(step=observer.committed_step))
             return
     if not loop.pruned:
+        # Before the last message, because a trial without its model must not count as complete.
         keep_end(plan.model, assignment, observer.committed, store_at)
     link.send(_last_message(loop, settings, observer, warn))
 
@@ -373,6 +374,7 @@ def _notice_first_length(
     Then the trial differs from one that had the new length from its beginning. The constants of a schedule
     without `get_config` are its attributes.
     """
+    # The public `learning_rate` is the present number, and not the schedule.
     rate = getattr(plan.model.optimizer, "_learning_rate", None)
     schedules = keras.optimizers.schedules.LearningRateSchedule
     if plan.epochs <= first or steps is None or not isinstance(rate, schedules):
@@ -576,6 +578,7 @@ class ReplayObserver(TrialObserver):
     def steps_done(self, position: Position) -> None:
         super().steps_done(position)
         if self._die_after is not None and position.step >= self._die_after:
+            # The next process resumes from a checkpoint that is still being written.
             self.writer.flush()
             os.kill(os.getpid(), signal.SIGKILL)
 

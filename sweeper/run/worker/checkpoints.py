@@ -135,6 +135,7 @@ def locate(trial: TrialRecord, paths: RunPaths) -> Located:
     reached = max(map(_step, existing), default=0)
     listed = max(trial.checkpoints, key=lambda record: record.step, default=None)
     if listed is not None and listed.step > reached:
+        # A process that died may have written a later one, which the database does not list.
         reached = max([reached, *map(_step, listed_checkpoints(trial, paths))])
         missing = listed if listed.step > reached else None
     return Located(

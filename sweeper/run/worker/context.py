@@ -108,6 +108,7 @@ class SlotContext:
 
     def report(self, event: Event) -> None:
         """Call the listener; its error ends the run instead of being raised here."""
+        # Threads of slots, leases and counts report, and a listener need not be thread-safe.
         with self._reporting:
             if not self._listening:
                 return

@@ -60,6 +60,7 @@ class DatabaseHealth:
 
     def failed(self, error: DatabaseUnavailableError, since: float) -> None:
         """Record that a call that started at ``since``, on the monotonic clock, failed."""
+        # Of several callers that fail at once, one reports; it does so after the lock, as listeners are slow.
         with self._changing:
             first = self._away_since is None
             self._error = error
@@ -78,6 +79,7 @@ class DatabaseHealth:
 
     def answered(self) -> None:
         """Record that a call was answered."""
+        # Nearly always, so it is read without the lock first.
         if self._away_since is None:
             return
         with self._changing:
@@ -177,6 +179,7 @@ class WriteQueue:
 
     def _carry_out(self, call: Write[T]) -> T:
         try:
+            # No write follows one that failed, because each may depend on the earlier ones.
             self.check()
             return self._health.retrying(call, self._closed.is_set, self._closed.wait)
         except BaseException as error:

@@ -120,6 +120,7 @@ def _known() -> dict[str, int | None]:
 def _listed() -> str:
     """Return the output of nvidia-smi; nothing if there is none, or it fails."""
     try:
+        # nvidia-smi may have to load the driver first, which takes seconds.
         completed = subprocess.run(_NVIDIA, capture_output=True, text=True, timeout=30, check=True)
     except (OSError, subprocess.SubprocessError):
         return ""

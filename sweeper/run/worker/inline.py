@@ -45,6 +45,7 @@ class InlineTrials:
         from sweeper.train.userstate.walk import changes_undone
 
         keras.backend.clear_session()
+        # The earlier trial's model is in reference cycles, and its memory is needed now.
         gc.collect()
         link = _InlineLink(supervisor)
         settings = assignment.settings

@@ -80,6 +80,7 @@ class LeaseKeeper:
         self._thread = threading.Thread()
 
     def __enter__(self) -> Self:
+        # Slots enter at the same time, and only the first one adds the row.
         with self._entering:
             if self._inside == 0:
                 join = partial(self.repository.join, self.study, self.worker, **asdict(self.row))
@@ -98,6 +99,7 @@ class LeaseKeeper:
             if self._inside:
                 return
             self._ended.set()
+            # Joined first, so that no renewal follows the row's end.
             self._thread.join()
             # If the database cannot be reached, the worker counts as gone when its lease ends.
             with contextlib.suppress(DatabaseUnavailableError):
@@ -137,6 +139,7 @@ class LeaseKeeper:
             try:
                 if _now() >= due:
                     self._renew()
+                    # Half a poll early, so that waiting for whole polls makes no renewal late.
                     due = _now() + self.row.lease_seconds / _RENEWALS - self._interval / 2
                 request = self.repository.stop_requested(self.study)
                 if request is not None and request != self._stop:
@@ -147,6 +150,7 @@ class LeaseKeeper:
                 if error.passing:
                     self.health.failed(error, began)
                 else:
+                    # The slots stop now; until they have ended, their leases are still renewed.
                     self.on_error(error)
                     self._ended.wait(_LONGEST_POLL)
             except Exception as error:
@@ -155,6 +159,7 @@ class LeaseKeeper:
                 return
 
     def _renew(self) -> None:
+        # Copied, because slots hold and release leases while the database answers.
         with self._holding:
             leases = dict(self._held)
         renewed = self.repository.renew(

@@ -135,6 +135,7 @@ def _serve(context: SlotContext, audit: Audit | None) -> None:
                     return
                 if isinstance(claim, Waiting):
                     began_to_wait = began_to_wait or time.monotonic()
+                    # Trials of other workers notify nobody here, so the wait is short.
                     with context.attempt_ended:
                         context.attempt_ended.wait(0.5)
                     if time.monotonic() - began_to_wait > _SILENT_WAIT and claim.reason != reported:
@@ -334,6 +335,8 @@ class AttemptSupervisor(TrialSupervisor):
     def _conclude(self, death: Death) -> None:
         context = self._context
         claim = self._claim
+        # Checks come before `end_of`, because each may turn a finished trial into a failed one. Notices and
+        # errors follow `_close`, because the end has to be stored before the run may stop.
         log = self._study.paths.log(claim.number, claim.attempt)
         self.last = self._recorder.last
         if isinstance(self.last, Failed) and self.last.of_study and self._has_succeeded():
@@ -413,6 +416,7 @@ class AttemptSupervisor(TrialSupervisor):
             tried = True
             return repository.finish(claim.token, end, again=is_repeated)
 
+        # A queue that has failed writes nothing more, so the end is written without it.
         broken = self._queue.broken
         decided = finish() if broken else self._queue.ask(finish, self._check_closing)
         self._recorder.report_findings()
@@ -893,4 +897,5 @@ class AttemptRecorder:
                     if settings.objective in record.metrics
                 }
             self._repository.record_epochs(self.claim.token, tuple(records.values()), values)
+            # After the write, so that a repeated write contains the same epochs.
             del self._unwritten[: len(taken)]
