@@ -67,9 +67,10 @@ def _is_unchanged(row: StudyRow, request: RunRequest) -> bool:
         return False
     stored_source = row.source or {}
     resumed = request.study is not None
-    source = (
-        recall_source(row.name, stored_source) if resumed else target_source(request.source or "")
-    )
+    if resumed:
+        source = recall_source(row.name, stored_source)
+    else:
+        source = target_source(request.source or "")
     described = describe_source(source)
     declared = _declared(source)
     if declared is None or declared.literals.get("name") != row.name:

@@ -104,10 +104,10 @@ def prepare(request: RunRequest) -> Iterator[PreparedStudy]:
     with ExitStack() as opened:
         repository = None
         if request.study is None:
-            definition = request.definition
-            source = (
-                target_source(request.source or "") if definition is None else source_of(definition)
-            )
+            if request.definition is None:
+                source = target_source(request.source or "")
+            else:
+                source = source_of(request.definition)
         else:
             repository = _open_database(options.storage, opened, create=False)
             source = _source_to_resume(repository, request.study, request)

@@ -275,12 +275,8 @@ def store_study(
             f"--repeats or --at-most of `sweeper confirm {loaded.settings.name.removesuffix(CONFIRMING)}`"
         )
         raise UsageError(msg)
-    if (
-        settings.confirm is None
-        and request.trials is None
-        and request.study
-        and existing is not None
-    ):
+    keeps_total = settings.confirm is None and request.trials is None and bool(request.study)
+    if keeps_total and existing is not None:
         # A resume keeps the stored total, whatever the file has now.
         if settings.trials > existing.target:
             request.listener(
@@ -588,9 +584,9 @@ def _of_trials(results: StudyResults, trials: tuple[int, ...]) -> tuple[Configur
         for number in configuration.trials
     }
     for number in trials:
-        state = (
-            by_trial[number].state if number in by_trial else "not complete under the present code"
-        )
+        state = "not complete under the present code"
+        if number in by_trial:
+            state = by_trial[number].state
         if state != "complete":
             msg = (
                 f"--trial {number}: its configuration is {state}; name trials of complete "
@@ -608,9 +604,8 @@ def _check_same(results: StudyResults, asked: ConfirmRequest, confirmed: tuple[i
     """Check that a repeated request names no other configurations than those being confirmed."""
     same = asked.best in (None, len(confirmed))
     if asked.trials:
-        same = {configuration.number for configuration in _of_trials(results, asked.trials)} == {
-            *confirmed
-        }
+        selected = _of_trials(results, asked.trials)
+        same = {configuration.number for configuration in selected} == {*confirmed}
     if not same:
         name = results.status.study
         numbers = ", ".join(map(str, sorted(confirmed)))

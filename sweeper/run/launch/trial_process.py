@@ -204,7 +204,7 @@ def supervise_messages(
             status = process.wait(_EXIT_PATIENCE)
         return status or ExitStatus(None)
     finally:
-        # After an error of the supervisor, the process still runs.
+        # After an error of the supervisor, the process may still run.
         process.kill()
         process.wait(_EXIT_PATIENCE)
         process.channel.close()

@@ -204,11 +204,9 @@ def _crash(
 ) -> AttemptEnd:
     allowed = settings.retries.after(fault)
     remaining = allowed - claim.faults(fault)
-    notice = (
-        f"trial {claim.number}: {cause}; {_again(remaining, allowed, kept)}"
-        if remaining > 0
-        else None
-    )
+    notice = None
+    if remaining > 0:
+        notice = f"trial {claim.number}: {cause}; {_again(remaining, allowed, kept)}"
     return AttemptEnd("crashed", error=cause, final=remaining <= 0, fault=fault, notice=notice)
 
 

@@ -447,9 +447,10 @@ class AttemptSupervisor(TrialSupervisor):
         context = self._context
         longest = context.health.limit
         if context.stopping.is_set():
-            longest = min(
-                longest, _CLOSE_TIMEOUT_AT_KILL if context.killing.is_set() else _CLOSE_TIMEOUT
-            )
+            timeout = _CLOSE_TIMEOUT
+            if context.killing.is_set():
+                timeout = _CLOSE_TIMEOUT_AT_KILL
+            longest = min(longest, timeout)
         if context.health.away_for > longest:
             msg = (
                 f"{context.health.error()}; the end of the attempt at trial {self._claim.number} "
