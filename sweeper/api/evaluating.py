@@ -32,7 +32,7 @@ from sweeper.records.events import (
 from sweeper.records.results import CheckpointRecord, TrialRecord
 from sweeper.run.launch.launchers import open_launcher
 from sweeper.run.launch.sources import pickle_by_value, recall_source, source_of
-from sweeper.run.launch.trial_process import ExitStatus, Launcher, carry_out, scratch_paths
+from sweeper.run.launch.trial_process import ExitStatus, Launcher, run_to_end, scratch_paths
 from sweeper.run.options import WorkerOptions
 from sweeper.run.protocol.messages import (
     CheckpointEvaluated,
@@ -284,7 +284,7 @@ class Evaluator:
         started = time.monotonic()
         candidates = self._checkpoints[number]
         with scratch_paths(settings.name, number, "evaluate") as paths:
-            end = carry_out(
+            end = run_to_end(
                 launcher,
                 replace(
                     assignment_of(settings, paths, number, 1, proposals=proposals),

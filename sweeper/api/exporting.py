@@ -16,7 +16,7 @@ from sweeper.errors import ExecutionError, ExportError, StudyFileError
 from sweeper.models.exported import Exported, check_code
 from sweeper.records.model_source import ExportOptions
 from sweeper.run.launch.launchers import open_launcher
-from sweeper.run.launch.trial_process import ExitStatus, carry_out, scratch_paths
+from sweeper.run.launch.trial_process import ExitStatus, run_to_end, scratch_paths
 from sweeper.run.protocol.messages import (
     ExportOrder,
     Failed,
@@ -74,7 +74,7 @@ def export_apart(
             files = model.directory if model.directory.is_dir() else paths.trial_files(number)
             files.mkdir(parents=True, exist_ok=True)
             assigned = assignment_of(settings, paths, number, 1, proposals=model.trial.proposals)
-            end = carry_out(
+            end = run_to_end(
                 launcher,
                 replace(assigned, files=str(files), order=order),
                 lambda question: model.value_of(question.name),

@@ -44,7 +44,7 @@ from sweeper.replay.reports import (
     StudyAuthors,
     ranked,
 )
-from sweeper.run.launch.launchers import Loaded, WarmServer
+from sweeper.run.launch.launchers import StudyCode, WarmServer
 from sweeper.run.launch.server_process import ServerProcess
 from sweeper.run.launch.sources import load_source, target_source
 from sweeper.run.launch.trial_process import Launcher
@@ -168,7 +168,7 @@ def _reporting_interrupts() -> Iterator[None]:
 class _Check:
     """Check of a loaded study, with the launchers of two servers."""
 
-    loaded: Loaded
+    loaded: StudyCode
     search: SamplerSpec
     launchers: Sequence[Launcher]
     file: str

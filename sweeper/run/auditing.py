@@ -96,9 +96,9 @@ class IntervalReplay:
             ExecutionError: The replay's process died.
         """
         try:
-            for each in (self.start, self.end):
-                if each is not None:
-                    load_checkpoint(each.path)
+            for checkpoint in (self.start, self.end):
+                if checkpoint is not None:
+                    load_checkpoint(checkpoint.path)
             with scratch_directory("audit") as directory:
                 comparison = ComparedReplay(
                     prepare=self._prepare,
@@ -161,6 +161,7 @@ def _other_end(replayed: Replayed) -> str:
 
 
 _SHOWN = 3
+"""Maximum number of values, or of the user's lines, in a message."""
 
 
 @dataclass(frozen=True)
@@ -190,21 +191,26 @@ class Outcome:
     @property
     def message(self) -> str:
         """Return what differs in one sentence, to follow "an audit found that"."""
-        replay, found = self.replay, self.differing
-        begins = f"resumed from its checkpoint of step {replay.from_step}"
+        replay = self.replay
+        differences = self.differing
+        start = f"resumed from its checkpoint of step {replay.from_step}"
         if replay.start is None:
-            begins = "run again from its beginning"
+            start = "run again from its beginning"
         # After the first value, only those that are short enough to read.
-        short = [each for each in found[1:] if not each.how.startswith("differs ")]
-        shown = [*found[:1], *short[: _SHOWN - 1]]
-        differing = "; ".join(map(str, shown)) if found else f"it {self.other_end}"
-        more = (
-            f", and {len(found) - len(shown)} more values differ" if len(found) > len(shown) else ""
-        )
+        short = [
+            difference
+            for difference in differences[1:]
+            if not difference.how.startswith("differs ")
+        ]
+        listed = [*differences[:1], *short[: _SHOWN - 1]]
+        differing = "; ".join(map(str, listed)) if differences else f"it {self.other_end}"
+        more = ""
+        if len(differences) > len(listed):
+            more = f", and {len(differences) - len(listed)} more values differ"
         if self.comparison.repeats is False:
             more += "; a second replay differs from both, so the trial is nondeterministic"
         return (
-            f"trial {replay.trial.number}, {begins} in a fresh process, differs at step "
+            f"trial {replay.trial.number}, {start} in a fresh process, differs at step "
             f"{replay.end.step}: {differing}{more}"
         )
 
@@ -212,12 +218,12 @@ class Outcome:
     def advice(self) -> str:
         """Return probable causes and advice, with the user's own callbacks."""
         authors = self.comparison.replayed.authors
-        written = () if authors is None else authors.users
-        own = f" (look in {'; '.join(written[:_SHOWN])})" if written else ""
+        user_lines = () if authors is None else authors.users
+        hint = f" (look in {'; '.join(user_lines[:_SHOWN])})" if user_lines else ""
         return (
             "Either data are drawn again in each process (an unseeded split, shuffle or "
             "generator: seed it with trial.seed), or the code keeps state outside of "
-            f"checkpoints: in a file, os.environ, an object of a library, another process{own}. "
+            f"checkpoints: in a file, os.environ, an object of a library, another process{hint}. "
             "Keep such state in checkpoints (an attribute of a callback, trial.track), or "
             "compute it from epoch and step; `sweeper check FILE` finds more"
         )
@@ -231,29 +237,36 @@ def audit_trial(context: SlotContext, claim: Claim, device: SlotDevice) -> None:
     Raises:
         DatabaseUnavailableError: It is unreachable for too long, or while a stop is requested.
     """
-    launcher, settings = context.runner, context.study.settings
+    launcher = context.runner
+    settings = context.study.settings
     if callable(launcher) or not settings.deterministic or settings.audit == "off":
         return
     if context.stopping.is_set() or not (settings.audit == "all" or _is_due(context, claim.number)):
         return
-    repository, files = context.study.impatient, context.study.paths.trial_files(claim.number)
-    trial = context.ask(lambda: context.study.impatient.trial(settings.name, claim.number))
+    repository = context.study.repository_with_short_timeout
+    files = context.study.paths.trial_files(claim.number)
+    trial = context.ask(
+        lambda: context.study.repository_with_short_timeout.trial(settings.name, claim.number)
+    )
     for start, end in _intervals(context, claim, trial):
         replay = IntervalReplay(
             trial, start, end, settings, files, launcher, context.stopping, device.visible
         )
-        began, outcome = time.monotonic(), None
+        began = time.monotonic()
+        outcome = None
         try:
             outcome = replay.outcome()
             word: AuditOutcome = "alike"
             report: dict[str, str] = {}
             if not outcome.alike:
-                word, report = "differs", {"message": outcome.message, "advice": outcome.advice}
+                word = "differs"
+                report = {"message": outcome.message, "advice": outcome.advice}
         except Interrupted:
             return
         except (DroppedError, ExecutionError) as reason:
-            word, report = "dropped", {"message": str(reason)}
-            context.tell(
+            word = "dropped"
+            report = {"message": str(reason)}
+            context.report(
                 Notice(
                     f"the audit of trial {trial.number} from step {replay.from_step} to "
                     f"{end.step} gives no verdict: {reason}"
@@ -263,7 +276,7 @@ def audit_trial(context: SlotContext, claim: Claim, device: SlotDevice) -> None:
         audit = AuditRecord(replay.from_step, end.step, word, seconds)
         record = functools.partial(repository.record_audit, settings.name, trial.number)
         with suppress(SupersededError):
-            # Somebody has begun the trial again meanwhile: the verdict is of no present result.
+            # Another worker has started the trial again meanwhile, so the verdict is of no present result.
             context.ask(functools.partial(record, claim.attempt, audit, report))
         if outcome is not None and not outcome.alike:
             _end_the_run(context, outcome)
@@ -275,7 +288,9 @@ def _is_due(context: SlotContext, number: int) -> bool:
     if number == 0:
         return True
     study = context.study
-    audit, attempt = context.ask(lambda: study.impatient.audit_costs(study.settings.name))
+    audit, attempt = context.ask(
+        lambda: study.repository_with_short_timeout.audit_costs(study.settings.name)
+    )
     if attempt is None:
         return False
     if audit is None:
@@ -287,14 +302,15 @@ def _is_due(context: SlotContext, number: int) -> bool:
 
 def _first_is_not_audited(context: SlotContext) -> bool:
     """Return whether the first trial failed, or ended under an earlier worker, whose audit was stopped."""
-    repository, study = context.study.impatient, context.study.settings.name
+    repository = context.study.repository_with_short_timeout
+    study = context.study.settings.name
     first = context.ask(lambda: repository.trial(study, 0))
     if first.state not in ("complete", "pruned"):
         return first.state == "failed"
     workers = context.ask(lambda: repository.workers(study))
-    [own] = [worker for worker in workers if worker.key == context.worker_row.key]
+    [row] = [worker for worker in workers if worker.key == context.worker_row.key]
     ended = first.attempts[-1].ended_at
-    return ended is not None and ended < own.joined_at
+    return ended is not None and ended < row.joined_at
 
 
 def _intervals(
@@ -306,20 +322,24 @@ def _intervals(
     """
     settings = context.study.settings
     located = [parse_location(path) for path in locate(trial, context.study.paths).known]
-    kept = read_kept((), located, origin=origin_of(claim, settings.seed))
-    ordered = sorted((each for each in kept if each.good), key=lambda each: each.step)
-    found = list(zip([None, *ordered], ordered, strict=False))
-    return found if settings.audit == "all" else found[-1:]
+    checkpoints = read_kept((), located, origin=origin_of(claim, settings.seed))
+    ordered = sorted(
+        (checkpoint for checkpoint in checkpoints if checkpoint.good),
+        key=lambda checkpoint: checkpoint.step,
+    )
+    intervals = list(zip([None, *ordered], ordered, strict=False))
+    return intervals if settings.audit == "all" else intervals[-1:]
 
 
-def _end_the_run(context: SlotContext, found: Outcome) -> None:
+def _end_the_run(context: SlotContext, outcome: Outcome) -> None:
     """Stop every worker of the study, unless differences are accepted."""
-    study, repository = context.study.settings.name, context.study.impatient
+    study = context.study.settings.name
+    repository = context.study.repository_with_short_timeout
     if context.ask(lambda: repository.exactness(study)).accepted:
-        context.tell(Notice(f"exactness is not promised: an audit found that {found.message}"))
+        context.report(Notice(f"exactness is not promised: an audit found that {outcome.message}"))
         return
     context.ask(lambda: repository.request_stop(study, "drain"))
-    context.abort(ExactnessError(_words(study, found.message, found.advice)))
+    context.abort(ExactnessError(_words(study, outcome.message, outcome.advice)))
 
 
 def refuse_inexact(repository: Repository, study: str, *, accept: bool) -> str | None:
@@ -335,8 +355,8 @@ def refuse_inexact(repository: Repository, study: str, *, accept: bool) -> str |
     exactness = repository.exactness(study)
     if exactness.difference is None or exactness.accepted:
         return exactness.warning
-    found = exactness.difference
-    raise ExactnessError(_words(study, found.message, found.advice))
+    difference = exactness.difference
+    raise ExactnessError(_words(study, difference.message, difference.advice))
 
 
 def _words(study: str, message: str, advice: str) -> str:

@@ -65,18 +65,25 @@ def _is_unchanged(row: StudyRow, request: RunRequest) -> bool:
     if row.definition.get("warm_start") or row.definition.get("confirm"):
         # The one has a file of weights, whose content counts, too; the other a file of another study.
         return False
-    stored = row.source or {}
+    stored_source = row.source or {}
     resumed = request.study is not None
-    source = recall_source(row.name, stored) if resumed else target_source(request.source or "")
-    described, declared = describe_source(source), _declared(source)
+    if resumed:
+        source = recall_source(row.name, stored_source)
+    else:
+        source = target_source(request.source or "")
+    described = describe_source(source)
+    declared = _declared(source)
     if declared is None or declared.literals.get("name") != row.name:
         return False
     total = declared.literals.get("trials")
     return (
-        all(described[part] == stored.get(part) for part in ("how", "location", "name", "meaning"))
+        all(
+            described[part] == stored_source.get(part)
+            for part in ("how", "location", "name", "meaning")
+        )
         and request.trials in (None, row.target)
         and isinstance(total, int)
-        # A resume says so if the file's total is larger, and a run also if it is smaller.
+        # A resume reports it if the file's total is larger, and a run also if it is smaller.
         and (total == row.target or (resumed and total < row.target))
     )
 

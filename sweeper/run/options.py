@@ -59,11 +59,11 @@ class WorkerOptions:
     accept_inexact: bool = False
 
     @classmethod
-    def resolved(cls, settings: Settings, *, slots: int | None, **given: Any) -> Self:
-        """Return the options from ``settings``, and ``given`` ones of one command."""
+    def resolved(cls, settings: Settings, *, slots: int | None, **others: Any) -> Self:
+        """Return the options from ``settings``, and ``others`` of one command."""
         names = ("storage", "runs_dir", "isolation", "gpus", "trials_per_gpu", "lease_seconds")
-        known = {name: getattr(settings, name) for name in names}
-        return cls(slots, checkpoints=settings.checkpoints_location, **known, **given)
+        configured = {name: getattr(settings, name) for name in names}
+        return cls(slots, checkpoints=settings.checkpoints_location, **configured, **others)
 
     def paths(self, study: str) -> RunPaths:
         """Return the absolute paths of the files of ``study``."""
@@ -80,7 +80,7 @@ class RunRequest:
         engine: Where slots run: ``"local"``, ``"dask"`` or ``"ray"``.
         engine_address: Address of the cluster; None to start one here.
         accept_changes: Whether a changed definition replaces the stored one.
-        fresh: Whether to rename a stored study of this name and begin a new one.
+        fresh: Whether to rename a stored study of this name and start a new one.
         resume_command: Command or call by which the user resumes the study.
         server: A started process that becomes the fork server; None to start one.
         extension: Trials to train further, and the number of epochs; None for none.

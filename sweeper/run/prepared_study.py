@@ -6,16 +6,16 @@ imports the study itself only for inline trials and for a sampler that the user 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from sweeper.definition.definition import POLICY, StudyDefinition, StudySettings
 from sweeper.errors import DefinitionError, StorageError
-from sweeper.records.events import Event, Listener, Notice, Remark
+from sweeper.records.events import Listener, Notice, Remark
 from sweeper.records.results import are
-from sweeper.run.launch.launchers import Loaded, WarmServer
+from sweeper.run.launch.launchers import StudyCode, WarmServer
 from sweeper.run.launch.server_process import hashes_differ
 from sweeper.run.launch.sources import (
     check_unchanged,
@@ -73,22 +73,24 @@ class PreparedStudy:
         if not callable(self.runner):
             self.runner.close()
 
-    def slots(self, wanted: int, tell: Callable[[Event], None]) -> int:
+    def slots(self, requested: int, listener: Listener) -> int:
         """Return the number of slots, at most the number that the search can use."""
         window = None if self.study.search.window is None else self.study.settings.concurrency
-        if callable(self.runner) and wanted > 1:
-            tell(Notice(f"inline trials run one at a time, so 1 of {wanted} workers is used"))
+        if callable(self.runner) and requested > 1:
+            listener(
+                Notice(f"inline trials run one at a time, so 1 of {requested} workers is used")
+            )
             return 1
-        if window is not None and wanted > window:
-            tell(
+        if window is not None and requested > window:
+            listener(
                 Notice(
-                    f"the study's concurrency is {window}, so {window} of {wanted} workers "
+                    f"the study's concurrency is {window}, so {window} of {requested} workers "
                     f"{are(window)} used; a larger concurrency= in the definition allows more, "
                     "and changes the sweep"
                 )
             )
             return window
-        return wanted
+        return requested
 
 
 @contextmanager
@@ -97,12 +99,15 @@ def prepare(request: RunRequest) -> Iterator[PreparedStudy]:
 
     With ``request.study``, it is the stored study of that name, whose file must exist.
     """
-    options, listener = request.options, request.listener
+    options = request.options
+    listener = request.listener
     with ExitStack() as opened:
         repository = None
         if request.study is None:
-            given = request.definition
-            source = target_source(request.source or "") if given is None else source_of(given)
+            if request.definition is None:
+                source = target_source(request.source or "")
+            else:
+                source = source_of(request.definition)
         else:
             repository = _open_database(options.storage, opened, create=False)
             source = _source_to_resume(repository, request.study, request)
@@ -125,11 +130,11 @@ def prepare(request: RunRequest) -> Iterator[PreparedStudy]:
             listener(Notice(_NO_TEXT.format(loaded.settings.name)))
         # Nothing is created before the study has been checked.
         repository = repository or _open_database(options.storage, opened, create=True)
-        stored = store_study(repository, loaded, source, request)
-        extend_study(repository, stored.name, request)
+        row = store_study(repository, loaded, source, request)
+        extend_study(repository, row.name, request)
         if began is not None:
-            repository.clear_stop(stored.name, began)
-        yield _complete(repository, options, source, replace(code, loaded=loaded), stored)
+            repository.clear_stop(row.name, began)
+        yield _complete(repository, options, source, replace(code, loaded=loaded), row)
 
 
 @contextmanager
@@ -147,35 +152,35 @@ def prepare_host(spec: HostSpec, listener: Listener) -> Iterator[PreparedStudy]:
 
         loaded = as_stored(code.loaded, repository.study(spec.study))
         _check_grid(loaded.settings, None)
-        stored = open_study(repository, loaded, spec.options)
-        yield _complete(repository, spec.options, source, replace(code, loaded=loaded), stored)
+        row = open_study(repository, loaded, spec.options)
+        yield _complete(repository, spec.options, source, replace(code, loaded=loaded), row)
 
 
 def _source_to_resume(repository: Repository, study: str, request: RunRequest) -> StudySource:
-    stored = repository.study(study)
+    row = repository.study(study)
     if request.extension is not None:
         from sweeper.run.stored_study import check_extension
 
         # Checked before the study's code is imported, which takes seconds.
         check_extension(repository, study, request.extension, request.options)
-    return recall_source(study, stored.source)
+    return recall_source(study, row.source)
 
 
 def _complete(
     repository: Repository,
     options: WorkerOptions,
     source: StudySource,
-    code: LoadedCode,
-    stored: StudyRow,
+    code: PreparedCode,
+    row: StudyRow,
 ) -> PreparedStudy:
     """Return the prepared study, with the settings that its file has now where they are no definition."""
     from sweeper.run.worker.context import StudyAccess
     from sweeper.search.spec import needs_definition, search_spec
 
     loaded = code.loaded.settings
-    now = {name: getattr(loaded, name) for name in POLICY if name != "trials"}
-    defined = StudySettings.from_json({**stored.definition, "trials": stored.target})
-    settings = replace(defined, **now)
+    policy = {name: getattr(loaded, name) for name in POLICY if name != "trials"}
+    defined = StudySettings.from_json({**row.definition, "trials": row.target})
+    settings = replace(defined, **policy)
     if settings.tensorboard:
         from sweeper.run.worker.tensorboard_files import check_tensorboard
 
@@ -186,19 +191,19 @@ def _complete(
     study = StudyAccess(
         repository=repository,
         settings=settings,
-        search=search_spec(settings, definition, stored.window),
+        search=search_spec(settings, definition, row.window),
         paths=options.paths(settings.name),
-        fingerprint=stored.fingerprint,
-        changes=stored.changes,
+        fingerprint=row.fingerprint,
+        changes=row.changes,
     )
     return PreparedStudy(study, code.runner, source, code.loaded.directed_by_name)
 
 
 @dataclass(frozen=True)
-class LoadedCode:
+class PreparedCode:
     """The study's loaded code; ``definition`` is None if only another process has it."""
 
-    loaded: Loaded
+    loaded: StudyCode
     runner: Launcher | InlineTrials
     definition: StudyDefinition | None
 
@@ -220,7 +225,7 @@ def load_code(
     definition: StudyDefinition | None,
     isolation: str,
     listener: Listener,
-) -> LoadedCode:
+) -> PreparedCode:
     """Return the study's code, loaded by the server, or in this process for inline trials."""
     if server is not None:
         import sweeper.run.auditing
@@ -229,7 +234,7 @@ def load_code(
         loaded = server.loaded()
         if definition is not None:
             _check_alike(loaded.settings, definition.settings(), source)
-        server.choose_isolation(loaded, isolation, lambda said: listener(Notice(said)), "trial")
+        server.choose_isolation(loaded, isolation, lambda text: listener(Notice(text)), "trial")
         if server.isolation == "fork" and loaded.imported_by_trials:
             listener(
                 Remark(
@@ -238,7 +243,7 @@ def load_code(
                     "each trial"
                 )
             )
-        return LoadedCode(loaded, server, definition)
+        return PreparedCode(loaded, server, definition)
     import_tensorflow()
     look_for_gpus()
     if definition is None:
@@ -247,22 +252,22 @@ def load_code(
 
     if hashes_differ():
         listener(Notice(_OTHER_HASHES))
-    given = definition.threads is not None
-    loaded = Loaded(
+    threads_given = definition.threads is not None
+    loaded = StudyCode(
         definition.settings(),
-        given,
+        threads_given,
         "",
         definition.code(),
         directed_by_name=definition.directed_by_name,
     )
-    return LoadedCode(loaded, InlineTrials(definition), definition)
+    return PreparedCode(loaded, InlineTrials(definition), definition)
 
 
-def _check_alike(imported: StudySettings, given: StudySettings, source: StudySource) -> None:
+def _check_alike(imported: StudySettings, defined: StudySettings, source: StudySource) -> None:
     """Check that importing the file gives the definition of the study object, which cannot be sent."""
-    if imported.to_json() != StudySettings.from_json(given.to_json()).to_json():
+    if imported.to_json() != StudySettings.from_json(defined.to_json()).to_json():
         msg = (
-            f"study {given.name!r} has another definition when {source.target} is imported than "
+            f"study {defined.name!r} has another definition when {source.target} is imported than "
             "in this process, and it cannot be sent to the processes that run its trials; define "
             "it at the top level of the file, or use `sweeper run FILE`"
         )
@@ -303,6 +308,7 @@ def _open_existing_database(storage: str, opened: ExitStack) -> Repository | Non
     try:
         return _open_database(storage, opened, create=False)
     except StorageError as error:
+        # An unreachable database exists, so creating it would not help.
         if getattr(error, "passing", False):
             raise
         return None

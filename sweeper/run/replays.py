@@ -1,6 +1,6 @@
 """Replay engine for trials and intervals, used by `check`, audits and `verify`.
 
-A replay runs in an ordinary trial process over the ordinary channel, in a directory of its own, with
+A replay runs in an ordinary trial process over the ordinary channel, in a separate directory, with
 stored or newly drawn parameters. Its reports are kept for the comparison. It starts from the beginning
 or from a checkpoint, and runs to its end or to a given checkpoint. It may be killed once by SIGKILL; the next
 process then resumes it as any trial is resumed.
@@ -43,12 +43,13 @@ from sweeper.replay.reports import Lengths, StudyAuthors, ranked
 from sweeper.run.launch.trial_process import (
     ExitStatus,
     Launcher,
-    carry_out,
     progress_of,
+    run_to_end,
 )
 from sweeper.run.protocol.messages import (
     Assignment,
     CheckpointCommitted,
+    EnvironmentReport,
     EpochsEnded,
     Evaluated,
     Failed,
@@ -64,7 +65,6 @@ from sweeper.run.protocol.messages import (
     StepsReached,
     StoppedHere,
     Suggest,
-    Surroundings,
     Warned,
     assignment_of,
 )
@@ -72,6 +72,8 @@ from sweeper.spec.space import CategoricalChoice, Distribution
 from sweeper.support.paths import Location, RunPaths
 
 _LOG_LINES = 20
+"""Number of last lines of a log in an error."""
+
 Position = tuple[int, int]
 """Step and finished epochs."""
 
@@ -115,9 +117,9 @@ class Answers:
         if name not in self.values:
             msg = f"{asks}, which the trial does not have"
             raise LookupError(msg)
-        stored = self.distributions[name]
-        if type(stored) is not type(distribution):
-            msg = f"{asks} as {distribution}; in the trial it is {stored}"
+        recorded = self.distributions[name]
+        if type(recorded) is not type(distribution):
+            msg = f"{asks} as {distribution}; in the trial it is {recorded}"
             raise LookupError(msg)
         return self.values[name]
 
@@ -174,7 +176,7 @@ class Replayed:
         misfits: One sentence for each requested parameter that has no value.
         end: Its last message; None if it was ended at a checkpoint.
         reached: The checkpoint at which it was ended; None if it did not reach it.
-        starts: Steps at which their trainings began.
+        starts: Steps at which their trainings started.
         started_after: Seconds from the launch of the first one to its first step; None without one.
         bytes: Size of the largest checkpoint.
         steps_per_epoch: Steps per epoch; 0 if unknown before the end of an epoch.
@@ -215,12 +217,12 @@ def run_again(
     order: ReplayOrder,
     launchers: Sequence[Launcher],
     directory: Path,
-    tell: Callable[[Event], None],
+    listener: Callable[[Event], None],
     stopping: threading.Event,
 ) -> Replayed:
     """Run a replay, and return its report.
 
-    ``launchers`` are used in turn. ``directory`` must be empty. ``tell`` receives progress events. The
+    ``launchers`` are used in turn. ``directory`` must be empty. ``listener`` receives progress events. The
     replay ends when ``stopping`` is set.
 
     Raises:
@@ -231,7 +233,7 @@ def run_again(
     paths = RunPaths(directory, order.settings.name)
     replayed = Replayed(str(paths.trial_files(order.number)))
     for index in range(1 if order.kill is None else 2):
-        attempt = _Attempt(order, index + 1, paths, replayed, tell)
+        attempt = _Attempt(order, index + 1, paths, replayed, listener)
         attempt.run(launchers[index % len(launchers)], stopping)
         if replayed.end is not None or replayed.reached is not None:
             break
@@ -246,7 +248,7 @@ class _Attempt:
     number: int
     paths: RunPaths
     replayed: Replayed
-    tell: Callable[[Event], None]
+    listener: Callable[[Event], None]
     _began: float = field(default_factory=time.monotonic)
 
     @property
@@ -255,11 +257,12 @@ class _Attempt:
         return self.order.kill if self.number == 1 else None
 
     def run(self, launcher: Launcher, stopping: threading.Event) -> None:
-        order, replayed = self.order, self.replayed
-        self.tell(AttemptStarted(order.number, self.number))
+        order = self.order
+        replayed = self.replayed
+        self.listener(AttemptStarted(order.number, self.number))
         self.paths.attempt(order.number, self.number).mkdir(parents=True)
         replayed.processes += 1
-        end = carry_out(
+        end = run_to_end(
             launcher,
             self._assignment(),
             self._answer,
@@ -287,20 +290,23 @@ class _Attempt:
 
     def _receive(self, message: Message) -> None:
         self._note(message)
-        order, asked = self.order, self.replayed.asked
+        order = self.order
+        asked = self.replayed.asked
         event = progress_of(message, order.number, asked, order.settings.epochs)
         if event is not None:
-            self.tell(event)
+            self.listener(event)
 
     def _note(self, message: Message) -> None:
-        replayed, number = self.replayed, self.order.number
+        replayed = self.replayed
+        number = self.order.number
         match message:
-            case Surroundings():
+            case EnvironmentReport():
                 replayed.fingerprint = message.fingerprint
             case FilesUsed():
                 replayed.files = message.files
             case ReplayBuilt():
-                replayed.authors, replayed.lengths = message.authors, message.lengths
+                replayed.authors = message.authors
+                replayed.lengths = message.lengths
                 # Those of the first process, which the others can only repeat.
                 replayed.weights = replayed.weights or message.weights
             case Started():
@@ -315,7 +321,7 @@ class _Attempt:
                 self._committed(message)
             case Warned():
                 replayed.warnings[replayed.authors is not None].append(message.message)
-                self.tell(Notice(f"replay of trial {number}: {message.message}"))
+                self.listener(Notice(f"replay of trial {number}: {message.message}"))
             case Preparing() | StepsReached():
                 pass
             case _:
@@ -334,33 +340,42 @@ class _Attempt:
             self.replayed.reached = committed
 
     def _conclude(self, end: LastMessage | Evaluated | ModelExported | ExitStatus) -> None:
-        order, number, reached = self.order, self.order.number, self.replayed.reached is not None
+        order = self.order
+        number = self.order.number
+        reached = self.replayed.reached is not None
         outcome: Outcome = "complete"
-        error, how, is_fault = None, "", False
+        error = None
+        ending = ""
+        is_fault = False
         match end:
             case StoppedHere():
                 raise Interrupted(order.when_stopped)
             case Finished():
                 outcome = end.outcome
             case Failed():
-                outcome, error, how = "failed", end.error, f"ended with {end.error}"
+                outcome = "failed"
+                error = end.error
+                ending = f"ended with {end.error}"
                 is_fault = end.fault != "trial" and order.ends_at is None
             case ExitStatus() if not reached:
-                outcome, how = "crashed", end.describe()
-                error, is_fault = f"the replay's process {how}", True
+                outcome = "crashed"
+                ending = end.describe()
+                error = f"the replay's process {ending}"
+                is_fault = True
                 if end.killed and self._kill is not None:
-                    error, is_fault = f"killed at step {self._kill.after}, as requested", False
+                    error = f"killed at step {self._kill.after}, as requested"
+                    is_fault = False
         if isinstance(end, LastMessage):
             self.replayed.end = end
         value = end.value if isinstance(end, Finished) else None
-        self.tell(AttemptEnded(number, self.number, outcome, value, error))
+        self.listener(AttemptEnded(number, self.number, outcome, value, error))
         if is_fault and not reached:
             log = self._log()
             msg = (
                 f"trial {number} could not be run again to its end: {error}; fix that and verify "
                 f"again{chr(10) + log if log else ''}"
             )
-            raise ReplayDiedError(msg, how, self.replayed)
+            raise ReplayDiedError(msg, ending, self.replayed)
 
     def _log(self) -> str:
         path = self.paths.log(self.order.number, self.number)
@@ -370,8 +385,10 @@ class _Attempt:
         return "\n".join(lines[-_LOG_LINES:])
 
     def _assignment(self) -> Assignment:
-        order, kill = self.order, self._kill
-        settings, pause_after = order.settings, None
+        order = self.order
+        kill = self._kill
+        settings = order.settings
+        pause_after = None
         if order.prune_after is not None and order.settings.budget is not None:
             # With a budget, a rung ended the trial, and not a pruner.
             pause_after = order.prune_after + 1
@@ -387,7 +404,9 @@ class _Attempt:
             order=Replay(
                 order.checkpoints
                 and tuple(
-                    at for at in order.checkpoints if kill is None or at[0] <= kill.checkpoint
+                    position
+                    for position in order.checkpoints
+                    if kill is None or position[0] <= kill.checkpoint
                 ),
                 also_after=None if kill is None else kill.checkpoint,
                 die_after=None if kill is None else kill.after,
@@ -424,8 +443,10 @@ class ReplayComparison:
     @property
     def differences(self) -> list[Difference]:
         """Return all differences, the most severe first."""
-        found = [each for seen in self.checkpoints.values() for each in seen.differences]
-        return ranked([*found, *self.epochs])
+        differences: list[Difference] = []
+        for checkpoint in self.checkpoints.values():
+            differences.extend(checkpoint.differences)
+        return ranked([*differences, *self.epochs])
 
 
 @dataclass
@@ -463,33 +484,38 @@ class ComparedReplay:
         Raises the errors of `run_again`, and CheckpointError if a checkpoint cannot be read.
         """
         replayed = self._run(self.first)
-        seen = {
+        compared = {
             position: self._compared(position, committed, replayed.directory)
             for position, committed in replayed.checkpoints.items()
         }
-        differing = [position for position, each in seen.items() if errors(each.differences)]
+        differing = [
+            position for position, checkpoint in compared.items() if errors(checkpoint.differences)
+        ]
         epochs = self._compare_epochs(self.epochs, replayed)
-        if not differing and not any(each.excusable for each in errors(epochs)):
-            return ReplayComparison(replayed, None, seen, epochs)
-        again = self._run(self.directory / "second")
-        anyway = self._compare_epochs(replayed.metrics, again)
+        if not differing and not any(difference.excusable for difference in errors(epochs)):
+            return ReplayComparison(replayed, None, compared, epochs)
+        second = self._run(self.directory / "second")
+        anyway = self._compare_epochs(replayed.metrics, second)
         for position in differing:
-            if position in again.checkpoints:
-                paths = (Path(each.checkpoints[position].path) for each in (replayed, again))
-                directories = (replayed.directory, again.directory)
+            if position in second.checkpoints:
+                paths = (Path(replay.checkpoints[position].path) for replay in (replayed, second))
+                directories = (replayed.directory, second.directory)
                 anyway += compare_checkpoints(
                     *paths, directories=directories, objectives=self._objectives
                 )
 
-        def judged(found: Sequence[Difference]) -> list[Difference]:
-            return judge(found, anyway, replayed.authors)
+        def judged(differences: Sequence[Difference]) -> list[Difference]:
+            return judge(differences, anyway, replayed.authors)
 
         return ReplayComparison(
             replayed,
-            again,
-            {at: replace(each, differences=judged(each.differences)) for at, each in seen.items()},
+            second,
+            {
+                position: replace(checkpoint, differences=judged(checkpoint.differences))
+                for position, checkpoint in compared.items()
+            },
             judged(epochs),
-            repeats=all(each.excusable for each in anyway),
+            repeats=all(difference.excusable for difference in anyway),
         )
 
     def _run(self, directory: Path) -> Replayed:
@@ -500,20 +526,21 @@ class ComparedReplay:
     def _compared(
         self, position: Position, committed: CheckpointCommitted, files: str
     ) -> ComparedCheckpoint:
-        reference, path = self.references[position], Path(committed.path)
+        reference = self.references[position]
+        path = Path(committed.path)
         if reference is None:
             return ComparedCheckpoint(committed.digest)
-        kept = read_manifest(reference)
-        known = kept.origin.directory if kept.origin is not None else ""
-        found = compare_checkpoints(
+        manifest = read_manifest(reference)
+        directory = manifest.origin.directory if manifest.origin is not None else ""
+        differences = compare_checkpoints(
             reference,
             path,
-            directories=(known or self.files, files),
+            directories=(directory or self.files, files),
             objectives=self._objectives,
             sides=self.sides,
         )
-        names = {*tensor_entries(kept), *tensor_entries(read_manifest(path))}
-        return ComparedCheckpoint(committed.digest, len(names), found)
+        names = {*tensor_entries(manifest), *tensor_entries(read_manifest(path))}
+        return ComparedCheckpoint(committed.digest, len(names), differences)
 
     def _compare_epochs(self, stored: Epochs, replayed: Replayed) -> list[Difference]:
         return compare_epochs(

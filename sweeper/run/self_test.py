@@ -22,7 +22,7 @@ PROGRAM = (sys.executable, "-P", "-m", "sweeper", "check", "sweeper.api.self_tes
 """Command of the check."""
 
 
-def prove_environment(notice: Callable[[str], None], *, accept: bool = False) -> None:
+def prove_environment(notify: Callable[[str], None], *, accept: bool = False) -> None:
     """Run the self-test under unknown versions of Keras and TensorFlow, unless a result is kept.
 
     With ``accept``, a difference is only noticed.
@@ -36,28 +36,28 @@ def prove_environment(notice: Callable[[str], None], *, accept: bool = False) ->
     result = kept_result(environment)
     if result is None or not result.passed:
         # A failure is tested again: it may have been of the machine, for instance a full disk.
-        notice(f"{environment.described} was not tested with this sweeper; self-test begins")
+        notify(f"{environment.described} was not tested with this sweeper; self-test begins")
         result = run_self_test(environment)
         failed = keep_result(result)
-        kept = (
-            f"it will run again, because its result cannot be kept: {failed}" if failed else "once"
-        )
+        note = "once"
+        if failed:
+            note = f"it will run again, because its result cannot be kept: {failed}"
         if result.passed:
-            notice(
-                f"self-test passed in {result.seconds:.0f} s ({kept}): a training that was killed and "
+            notify(
+                f"self-test passed in {result.seconds:.0f} s ({note}): a training that was killed and "
                 "resumed is bit-identical"
             )
     if result.passed:
         return
-    found = "\n  ".join(result.differences)
+    differences = "\n  ".join(result.differences)
     message = (
-        f"{environment.described}: a training that was killed and resumed is not identical:\n  {found}\n"
+        f"{environment.described}: a training that was killed and resumed is not identical:\n  {differences}\n"
         "install versions that are tested (sweeper doctor lists them)"
     )
     if not accept:
         message += ", or accept inexact resumes with --accept-inexact"
         raise ExactnessError(message)
-    notice(message)
+    notify(message)
 
 
 def run_self_test(environment: Environment, program: Sequence[str] = PROGRAM) -> SelfTestResult:
@@ -65,10 +65,10 @@ def run_self_test(environment: Environment, program: Sequence[str] = PROGRAM) ->
     began = time.monotonic()
     try:
         ended = subprocess.run(program, capture_output=True, text=True, check=False, timeout=_LIMIT)
-        found = _errors(ended)
+        errors = _errors(ended)
     except subprocess.TimeoutExpired:
-        found = [f"the self-test did not end within {_LIMIT:.0f} s"]
-    return SelfTestResult(environment, time.monotonic() - began, tuple(found))
+        errors = [f"the self-test did not end within {_LIMIT:.0f} s"]
+    return SelfTestResult(environment, time.monotonic() - began, tuple(errors))
 
 
 def _errors(ended: subprocess.CompletedProcess[str]) -> list[str]:
@@ -79,4 +79,4 @@ def _errors(ended: subprocess.CompletedProcess[str]) -> list[str]:
         return [
             f"the self-test ended with {(ended.stderr.strip().splitlines() or ['no output'])[-1]}"
         ]
-    return [each["message"] for each in findings if each["level"] == "error"]
+    return [finding["message"] for finding in findings if finding["level"] == "error"]

@@ -48,7 +48,8 @@ def serve_slots(
             here is checkpointed and can be resumed.
         SweeperError: Something other than a trial failed; with ``fail_fast``, also if a trial failed.
     """
-    settings, repository = prepared.study.settings, prepared.study.repository
+    settings = prepared.study.settings
+    repository = prepared.study.repository
     warning = refuse_inexact(repository, settings.name, accept=options.accept_inexact)
     devices = _slot_devices(options, listener)
     slots = prepared.slots(len(devices) or options.slots or 1, listener)
@@ -65,19 +66,19 @@ def serve_slots(
     for name, limit in limits.items():
         if inline and limit is not None:
             reason = 'kills no trial with isolation="inline", because trials run in this process'
-            context.tell(Notice(f"{name}={limit:g} {reason}"))
+            context.report(Notice(f"{name}={limit:g} {reason}"))
     if inline and settings.audit != "off" and settings.deterministic:
         reason = 'because a replay needs a fresh process, as with isolation="auto"'
-        context.tell(Notice(f'nothing is audited with isolation="inline", {reason}'))
-    context.tell(opened(prepared, options.storage, slots, resume_command))
+        context.report(Notice(f'nothing is audited with isolation="inline", {reason}'))
+    context.report(opened(prepared, options.storage, slots, resume_command))
     if warning is not None:
-        context.tell(Notice(warning))
+        context.report(Notice(warning))
     for trial in repository.unfinished(settings.name):
         if trial.state == "interrupted" and trial.checkpoints:
-            context.tell_of_checkpoints(trial, locate(trial, context.study.paths))
+            context.report_checkpoints(trial, locate(trial, context.study.paths))
     grace = DEFAULT_GRACE if options.grace is None else options.grace
     with (
-        stop_signals(context.request_stop, context.tell, options.grace),
+        stop_signals(context.request_stop, context.report, options.grace),
         study_limit(context, settings.study_time_limit, grace),
         _counting(context),
     ):
@@ -88,28 +89,29 @@ def serve_slots(
     refuse_inexact(repository, settings.name, accept=False)
     status = repository.status(settings.name)
     if settings.patience is not None and status.is_over and status.target < settings.trials:
-        said = f"ended with {status.target} of {settings.trials} trials"
-        listener(Notice(f"{said}: none of the last {settings.patience} was better"))
+        ending = f"ended with {status.target} of {settings.trials} trials"
+        listener(Notice(f"{ending}: none of the last {settings.patience} was better"))
     if context.stopping.is_set() and not status.is_over:
-        raise Interrupted(say_unfinished(status))
+        raise Interrupted(describe_unfinished(status))
     return status
 
 
 def _slot_devices(options: WorkerOptions, listener: Listener) -> tuple[SlotDevice, ...]:
     """Return the device of each slot, as many as wanted and fit on the GPUs; none without ``--gpus``."""
-    wanted, gpus = options.slots, options.gpus
+    slots = options.slots
+    gpus = options.gpus
     if gpus is None:
         return ()
     devices = share_gpus(find_gpus(gpus), options.trials_per_gpu, options.gpu_memory)
-    if wanted is not None and wanted > len(devices):
+    if slots is not None and slots > len(devices):
         listener(
             Notice(
                 f"the GPUs have room for {len(devices)} parallel trials (--gpus {gpus}, "
-                f"--trials-per-gpu {options.trials_per_gpu}), so {len(devices)} of {wanted} "
+                f"--trials-per-gpu {options.trials_per_gpu}), so {len(devices)} of {slots} "
                 "workers are used"
             )
         )
-    return devices[:wanted]
+    return devices[:slots]
 
 
 def run_slots(slot: Callable[[], None], slots: int, stopping: threading.Event) -> None:
@@ -136,7 +138,7 @@ def opened(prepared: PreparedStudy, storage: str, slots: int, resume_command: st
     )
 
 
-def say_unfinished(status: StudyStatus) -> str:
+def describe_unfinished(status: StudyStatus) -> str:
     """Return the message on the progress of a stopped study."""
     running = f", {status.running} running elsewhere" if status.running else ""
     paused = f", {status.paused} paused at a rung" if status.paused else ""
@@ -150,10 +152,11 @@ def say_unfinished(status: StudyStatus) -> str:
 def _counting(context: SlotContext) -> Iterator[None]:
     """Context manager that reports counts of the study's trials at intervals."""
     over = threading.Event()
-    repository, name = context.study.impatient, context.study.settings.name
+    repository = context.study.repository_with_short_timeout
+    name = context.study.settings.name
 
     def count() -> None:
-        said: StudyCounted | None = None
+        reported: StudyCounted | None = None
         pause = _COUNT_EVERY
         while not over.wait(pause):
             began = time.monotonic()
@@ -164,9 +167,9 @@ def _counting(context: SlotContext) -> Iterator[None]:
                 continue
             pause = max(_COUNT_EVERY, _COUNT_SHARE * (time.monotonic() - began))
             counted = StudyCounted(status)
-            if counted != said and not over.is_set():
-                said = counted
-                context.tell(counted)
+            if counted != reported and not over.is_set():
+                reported = counted
+                context.report(counted)
 
     thread = threading.Thread(target=count, name="sweeper-counting", daemon=True)
     thread.start()
@@ -186,13 +189,13 @@ def study_limit(context: SlotContext, seconds: float | None, grace: float) -> It
         if over.wait(seconds):
             return
         context.request_stop("drain")
-        context.tell(
+        context.report(
             RunStopping(
                 f"the study's time limit of {seconds:g} s is over: every trial finishes its step "
                 f"and writes a checkpoint, and is killed after {grace:g} s of grace"
             )
         )
-        kill_after_grace(grace, over, context.request_stop, context.tell)
+        kill_after_grace(grace, over, context.request_stop, context.report)
 
     if seconds is not None:
         threading.Thread(target=stop, args=(seconds,), daemon=True).start()

@@ -22,7 +22,7 @@ def hangup() -> tuple[signal.Signals, ...]:
 
 
 def signals_to_stop() -> tuple[signal.Signals, ...]:
-    """Return the signals that ask a process of this run to stop after a checkpoint."""
+    """Return the signals that stop a process of this run after a checkpoint."""
     return (signal.SIGINT, signal.SIGTERM, *hangup())
 
 
@@ -38,14 +38,16 @@ class StopRequests:
 
     def insists(self, number: int) -> bool | None:
         """Return whether a signal is a further request; None if it repeats one. SIGHUP never is one."""
-        again, self._received = self._received, True
+        is_further = self._received
+        self._received = True
         if number == signal.SIGTERM:
-            before, self._terminated = self._terminated, time.monotonic()
-            if self._terminated - before < 1.0:
+            previous = self._terminated
+            self._terminated = time.monotonic()
+            if self._terminated - previous < 1.0:
                 return None
-        if again and number not in (signal.SIGINT, signal.SIGTERM):
+        if is_further and number not in (signal.SIGINT, signal.SIGTERM):
             return None
-        return again
+        return is_further
 
 
 @contextmanager
@@ -54,11 +56,11 @@ def signals_held() -> Iterator[None]:
 
     The process inherits the blocked signals and loses none until it calls `release_signals`.
     """
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, signals_to_stop())
+    earlier_mask = signal.pthread_sigmask(signal.SIG_BLOCK, signals_to_stop())
     try:
         yield
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        signal.pthread_sigmask(signal.SIG_SETMASK, earlier_mask)
 
 
 def release_signals() -> None:
@@ -75,7 +77,7 @@ def early_termination() -> AbstractContextManager[None]:
 @contextmanager
 def stop_signals(
     request: Callable[[Literal["drain", "kill"]], None],
-    tell: Callable[[Event], None],
+    listener: Callable[[Event], None],
     grace: float | None = None,
 ) -> Iterator[None]:
     """Context manager for SIGINT, SIGTERM and SIGHUP: the first stops the trials, the second kills them.
@@ -85,30 +87,28 @@ def stop_signals(
 
     Args:
         request: Stops the trials: "drain" after a checkpoint, or "kill".
-        tell: Receives an event for each signal.
+        listener: Receives an event for each signal.
         grace: Seconds after the first SIGTERM or SIGHUP after which the trials are killed without a
             second signal; None for no limit.
     """
-    requests, over = StopRequests(), threading.Event()
+    requests = StopRequests()
+    over = threading.Event()
 
     def stop(number: int, frame: FrameType | None) -> None:
         del frame
-        again = requests.insists(number)
-        if again is None:
+        insists = requests.insists(number)
+        if insists is None:
             return
-        said = (
-            "killing the trials; each resumes from its newest checkpoint"
-            if again
-            else (
-                "stopping: every trial finishes its step and writes a checkpoint; a second "
-                "signal kills"
-            )
+        text = (
+            "stopping: every trial finishes its step and writes a checkpoint; a second signal kills"
         )
+        if insists:
+            text = "killing the trials; each resumes from its newest checkpoint"
         # The main thread may hold a lock that these functions need, so other threads call them.
-        _apart(lambda: request("kill" if again else "drain"))
-        _apart(lambda: tell(RunStopping(said, again)))
-        if grace is not None and number != signal.SIGINT and not again:
-            _apart(lambda: kill_after_grace(grace, over, request, tell))
+        _apart(lambda: request("kill" if insists else "drain"))
+        _apart(lambda: listener(RunStopping(text, insists)))
+        if grace is not None and number != signal.SIGINT and not insists:
+            _apart(lambda: kill_after_grace(grace, over, request, listener))
 
     with handled(signals_to_stop(), stop):
         try:
@@ -121,11 +121,11 @@ def kill_after_grace(
     seconds: float,
     over: threading.Event,
     request: Callable[[Literal["kill"]], None],
-    tell: Callable[[Event], None],
+    listener: Callable[[Event], None],
 ) -> None:
-    """Kill the trials, which were asked to stop, after ``seconds``, unless the run is ``over`` before."""
+    """Kill the trials, which were requested to stop, after ``seconds``, unless the run is ``over`` before."""
     if not over.wait(seconds):
-        tell(RunStopping(f"the {seconds:g} s of grace are over: killing the trials", True))
+        listener(RunStopping(f"the {seconds:g} s of grace are over: killing the trials", True))
         request("kill")
 
 
@@ -151,11 +151,11 @@ def handled(
     """Context manager in which ``handler`` handles the signals ``numbers``, if this is the main thread."""
     if threading.current_thread() is not threading.main_thread():
         numbers = ()
-    before = {number: signal.signal(number, handler) for number in numbers}
+    earlier_handlers = {number: signal.signal(number, handler) for number in numbers}
     try:
         yield
     finally:
-        for number, previous in before.items():
+        for number, previous in earlier_handlers.items():
             signal.signal(number, previous)
 
 

@@ -1,20 +1,20 @@
 """Loaded study in the database: creation, comparison with its code, extension, confirmation, renaming, removal.
 
 The confirmation of a study's leading configurations is a study beside it, ``NAME~confirm``, with the same code.
-Its trials have seeds of their own, so the luck by which a configuration came to lead is not in its new values.
+Its trials have other seeds, so the luck by which a configuration came to lead is not in its new values.
 
 The database does not keep the code of earlier definitions. So finished trials are verified, exported
 and extended only under the definition with which they ran.
 
 Removal deletes the rows first, and only while no worker runs the study: rows without files would refer
-to missing checkpoints. Renaming begins with the directories, because that can be undone.
+to missing checkpoints. Renaming starts with the directories, because that can be undone.
 """
 
 from __future__ import annotations
 
 import contextlib
 import shutil
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -33,7 +33,7 @@ from sweeper.records.events import Listener, Notice
 from sweeper.records.lengths import Extension, ExtensionPlan
 from sweeper.records.printing import counted
 from sweeper.records.results import Params, StudyResults, TrialRecord, leading, none_complete
-from sweeper.run.launch.launchers import Loaded
+from sweeper.run.launch.launchers import StudyCode
 from sweeper.run.launch.sources import describe_source
 from sweeper.run.options import RunRequest, WorkerOptions
 from sweeper.run.protocol.messages import StudySource
@@ -64,17 +64,17 @@ def study_directories(
 ) -> tuple[Path, ...]:
     """Return the study's existing directories on this machine: one, or with ``--checkpoints`` two."""
     study = paths.study
-    found = set(paths.study_directories)
+    directories = set(paths.study_directories)
     for trial in trials:
         for checkpoint in trial.checkpoints:
             location = parse_location(checkpoint.path)
             if isinstance(location, Path) and len(location.parents) > _ABOVE_A_CHECKPOINT:
                 directory = location.parents[_ABOVE_A_CHECKPOINT]
                 if directory.name == study:
-                    found.add(directory)
-    there = tuple(sorted(path for path in found if path.is_symlink() or path.exists()))
-    check_directories(there, repository.study(study), begun=repository.has_begun(study))
-    return there
+                    directories.add(directory)
+    existing = tuple(sorted(path for path in directories if path.is_symlink() or path.exists()))
+    check_directories(existing, repository.study(study), begun=repository.has_begun(study))
+    return existing
 
 
 def remove_study(repository: Repository, paths: RunPaths) -> tuple[Path, ...]:
@@ -121,11 +121,11 @@ def _delete_remote_files(trials: Sequence[TrialRecord]) -> None:
                 delete_remote(location)
                 ends.add(location.parent.parent.parent / END_MODEL)
     for end in sorted(ends):
-        for kept in list_remote(end):
-            delete_remote(kept)
+        for path in list_remote(end):
+            delete_remote(path)
 
 
-def set_aside(repository: Repository, paths: RunPaths) -> str:
+def rename_existing(repository: Repository, paths: RunPaths) -> str:
     """Rename a study, its confirmation and directories to ``study~1`` or the next free name; return it.
 
     Raises:
@@ -158,9 +158,9 @@ def set_aside(repository: Repository, paths: RunPaths) -> str:
     new = check_name(f"{study}~{number}")
     _rename(repository, study, new, directories)
     if confirmed:
-        own = replace(paths, study=beside)
-        there = study_directories(repository, repository.trials(beside), own)
-        _rename(repository, beside, confirmation_name(new), there)
+        paths_beside = replace(paths, study=beside)
+        directories_beside = study_directories(repository, repository.trials(beside), paths_beside)
+        _rename(repository, beside, confirmation_name(new), directories_beside)
     return new
 
 
@@ -168,15 +168,18 @@ def _rename(repository: Repository, study: str, new: str, directories: Sequence[
     """Rename a study and its directories; nothing is changed if a directory cannot be renamed."""
     moved: dict[Path, Path] = {}
     try:
+        # Directories first: they can be renamed back, and a committed row cannot.
         for directory in directories:
             directory.rename(directory.with_name(new))
             moved[directory] = directory.with_name(new)
-        repository.rename_study(study, new, {str(was): str(now) for was, now in moved.items()})
+        repository.rename_study(
+            study, new, {str(old_path): str(new_path) for old_path, new_path in moved.items()}
+        )
     except BaseException as error:
-        for was, now in moved.items():
+        for old_path, new_path in moved.items():
             # The first error is the one to report; what cannot be renamed back keeps the new name.
             with contextlib.suppress(OSError):
-                now.rename(was)
+                new_path.rename(old_path)
         if isinstance(error, OSError):
             msg = f"study {study!r} cannot be renamed to {new!r}: {error}; nothing was changed"
             raise CheckpointError(msg) from error
@@ -184,11 +187,11 @@ def _rename(repository: Repository, study: str, new: str, directories: Sequence[
 
 
 def begun_before_a_change(repository: Repository, study: str) -> dict[int, str]:
-    """Return, by trial, the changes of the definition that were accepted after the trial began.
+    """Return, by trial, the changes of the definition that were accepted after the trial started.
 
-    A trial that was restarted under the present definition began after them.
+    A trial that was restarted under the present definition started after them.
     """
-    found: dict[int, list[str]] = {}
+    changes_by_trial: dict[int, list[str]] = {}
     changes = repository.definition_changes(study)
     if not changes:
         return {}
@@ -197,24 +200,24 @@ def begun_before_a_change(repository: Repository, study: str) -> dict[int, str]:
     for change in changes:
         for number in range(change.begun):
             if number not in anew:
-                found.setdefault(number, []).extend(change.changes)
-    return {number: "; ".join(changes) for number, changes in found.items()}
+                changes_by_trial.setdefault(number, []).extend(change.changes)
+    return {number: "; ".join(changes) for number, changes in changes_by_trial.items()}
 
 
 def unchanged_settings(
-    repository: Repository, row: StudyRow, loaded: Loaded, purpose: str = "verify them"
+    repository: Repository, row: StudyRow, loaded: StudyCode, purpose: str = "verify them"
 ) -> StudySettings:
     """Return the stored settings, if the study's file, from which it was ``loaded``, has the same definition.
 
     ``purpose`` is what restoring the definition allows, for the `DefinitionChangedError`.
     """
-    given = as_stored(loaded, row).settings
+    settings = as_stored(loaded, row).settings
     if not loaded.threads_given:
-        given = replace(given, threads=int(row.definition["threads"]))
+        settings = replace(settings, threads=int(row.definition["threads"]))
     changes = repository.definition_differences(
         replace(
             row,
-            definition=given.to_json(),
+            definition=settings.to_json(),
             code=loaded.code,
         )
     )
@@ -231,7 +234,7 @@ def confirming_settings(
     settings: StudySettings,
     name: str,
     repeating: Repeating,
-    given: tuple[Params, ...],
+    enqueued: tuple[Params, ...],
 ) -> StudySettings:
     """Return the settings of the study that confirms these configurations of another one."""
     return replace(
@@ -241,28 +244,30 @@ def confirming_settings(
         grid=None,
         pruner=None,
         budget=None,
-        enqueue=given,
+        enqueue=enqueued,
         repeats=1,
         confirm=repeating.to_confirm(),
     )
 
 
-def as_stored(loaded: Loaded, row: StudyRow) -> Loaded:
+def as_stored(loaded: StudyCode, row: StudyRow) -> StudyCode:
     """Return the loaded study, or, if ``row`` confirms it, with the settings of that study."""
     if not row.definition.get("confirm"):
         return loaded
-    stored = StudySettings.from_json({**row.definition, "trials": row.target})
-    settings = confirming_settings(loaded.settings, row.name, stored.repeating, stored.enqueue)
+    confirmation = StudySettings.from_json({**row.definition, "trials": row.target})
+    settings = confirming_settings(
+        loaded.settings, row.name, confirmation.repeating, confirmation.enqueue
+    )
     return replace(loaded, settings=replace(settings, trials=row.target))
 
 
 def store_study(
-    repository: Repository, loaded: Loaded, source: StudySource, request: RunRequest
+    repository: Repository, loaded: StudyCode, source: StudySource, request: RunRequest
 ) -> StudyRow:
     """Create or open the study of a run, unless its definition differs and trials have values; set its total."""
     settings = loaded.settings
     paths = request.options.paths(settings.name)
-    known = _known(repository, paths, request)
+    existing = _known(repository, paths, request)
     target = request.trials or settings.trials
     if settings.confirm is not None and request.trials is not None:
         msg = (
@@ -270,18 +275,19 @@ def store_study(
             f"--repeats or --at-most of `sweeper confirm {loaded.settings.name.removesuffix(CONFIRMING)}`"
         )
         raise UsageError(msg)
-    if settings.confirm is None and request.trials is None and request.study and known is not None:
-        # A resume keeps the stored total, whatever the file says now.
-        if settings.trials > known.target:
+    keeps_total = settings.confirm is None and request.trials is None and bool(request.study)
+    if keeps_total and existing is not None:
+        # A resume keeps the stored total, whatever the file has now.
+        if settings.trials > existing.target:
             request.listener(
                 Notice(
-                    f"the total of {settings.name!r} is {known.target} trials, but its file says "
+                    f"the total of {settings.name!r} is {existing.target} trials, but its file says "
                     f"{settings.trials}; --trials {settings.trials} raises it"
                 )
             )
-        target = known.target
-    row = replace(_row(loaded, known, target), source=describe_source(source))
-    if known is not None and request.accept_changes:
+        target = existing.target
+    row = replace(_row(loaded, existing, target), source=describe_source(source))
+    if existing is not None and request.accept_changes:
         changes = repository.accept_definition(row)
         text = (
             f"the definition of {row.name!r} has changed: {'; '.join(changes)}; trials that "
@@ -290,42 +296,43 @@ def store_study(
         )
         if changes:
             request.listener(Notice(text))
-    stored = _create_or_open(repository, row, request.listener)
-    claim_directories(paths, stored, begun=repository.has_begun(row.name))
+    # The rows first, because a directory's marker contains the identity that they get.
+    opened = _create_or_open(repository, row, request.listener)
+    claim_directories(paths, opened, begun=repository.has_begun(row.name))
     if settings.confirm is not None:
         # Its rounds have raised it, too.
-        target = max(target, stored.target)
-    if request.trials is not None or target > stored.target:
-        stored = replace(repository.set_target(row.name, target), changes=stored.changes)
-    elif target < stored.target:
+        target = max(target, opened.target)
+    if request.trials is not None or target > opened.target:
+        opened = replace(repository.set_target(row.name, target), changes=opened.changes)
+    elif target < opened.target:
         request.listener(
             Notice(
-                f"the total of {row.name!r} was raised to {stored.target} trials; --trials "
+                f"the total of {row.name!r} was raised to {opened.target} trials; --trials "
                 f"{target} lowers it again"
             )
         )
-    return stored
+    return opened
 
 
-def open_study(repository: Repository, loaded: Loaded, options: WorkerOptions) -> StudyRow:
+def open_study(repository: Repository, loaded: StudyCode, options: WorkerOptions) -> StudyRow:
     """Return the stored study of a worker host, without changing it."""
-    known = repository.study(loaded.settings.name)
-    stored = repository.create_or_open(_row(loaded, known, known.target))
-    claim_directories(options.paths(stored.name), stored, begun=repository.has_begun(stored.name))
-    return stored
+    existing = repository.study(loaded.settings.name)
+    row = repository.create_or_open(_row(loaded, existing, existing.target))
+    claim_directories(options.paths(row.name), row, begun=repository.has_begun(row.name))
+    return row
 
 
-def _row(loaded: Loaded, known: StudyRow | None, target: int) -> StudyRow:
+def _row(loaded: StudyCode, existing: StudyRow | None, target: int) -> StudyRow:
     settings = loaded.settings
-    if known is not None and not loaded.threads_given:
-        settings = replace(settings, threads=int(known.definition["threads"]))
+    if existing is not None and not loaded.threads_given:
+        settings = replace(settings, threads=int(existing.definition["threads"]))
     return StudyRow(
         name=settings.name,
         definition=settings.to_json(),
         objective=settings.objective,
         direction=settings.direction,
         target=target,
-        window=_window(settings, known),
+        window=_window(settings, existing),
         seed=settings.seed,
         code=loaded.code,
     )
@@ -336,7 +343,7 @@ def _known(repository: Repository, paths: RunPaths, request: RunRequest) -> Stud
     if paths.study in repository.study_names():
         if not request.fresh:
             return repository.study(paths.study)
-        new = set_aside(repository, paths)
+        new = rename_existing(repository, paths)
         request.listener(Notice(f"the existing study {paths.study!r} was renamed to {new!r}"))
     check_new_study(paths, shown_url(repository.database.url))
     return None
@@ -346,7 +353,7 @@ def _create_or_open(repository: Repository, row: StudyRow, listener: Listener) -
     """Return the stored study; replace a changed definition if no trial has a value yet.
 
     A changed search is replaced at any time, because no trial's result depends on it. But if no trial has
-    a value, those that have begun start again under it, too.
+    a value, those that have started start again under it, too.
     """
     try:
         return repository.create_or_open(row)
@@ -358,8 +365,8 @@ def _create_or_open(repository: Repository, row: StudyRow, listener: Listener) -
             lambda number: TrialSeeds(row.seed, repeating.seed_position(number)).root,
         )
     if changes:
-        begun = f", and the {anew} trials that have begun start again" if anew else ""
-        text = f"No trial has a value yet, so nothing is mixed{begun}"
+        restarts = f", and the {anew} trials that have begun start again" if anew else ""
+        text = f"No trial has a value yet, so nothing is mixed{restarts}"
         listener(
             Notice(f"the definition of {row.name!r} has changed: {'; '.join(changes)}. {text}")
         )
@@ -372,14 +379,14 @@ def _create_or_open(repository: Repository, row: StudyRow, listener: Listener) -
     return repository.create_or_open(row)
 
 
-def _window(settings: StudySettings, known: StudyRow | None) -> int | None:
+def _window(settings: StudySettings, existing: StudyRow | None) -> int | None:
     """Return the search window: the stored one if the study's concurrency has not changed."""
     window = search_window(settings)
-    if known is None or known.window is None or window is None:
+    if existing is None or existing.window is None or window is None:
         return window
-    same = known.definition.get("concurrency") == settings.concurrency
+    same = existing.definition.get("concurrency") == settings.concurrency
     # With repeats, the window depends on the pruner, too.
-    return known.window if same and settings.repeats == 1 else window
+    return existing.window if same and settings.repeats == 1 else window
 
 
 def extend_study(repository: Repository, study: str, request: RunRequest) -> None:
@@ -405,17 +412,18 @@ def check_extension(
         UsageError: The study cannot be extended in this way.
         CheckpointError: The last checkpoint of a trial is missing; the existing ones are listed.
     """
-    stored = repository.study(study)
+    row = repository.study(study)
     repository.release_lost(study)
-    extension = _with_numbers(repository, stored, asked)
+    extension = _with_numbers(repository, row, asked)
     for number in repository.plan_extension(study, extension).reopened:
         _check_last_checkpoint(repository.trial(study, number), options.paths(study))
     return extension
 
 
-def check_length(loaded: Loaded, request: RunRequest) -> None:
+def check_length(loaded: StudyCode, request: RunRequest) -> None:
     """Check that an extension is not to fewer epochs than the study's definition has."""
-    asked, defined = request.extension, loaded.settings.epochs
+    asked = request.extension
+    defined = loaded.settings.epochs
     if asked is not None and asked.epochs < defined:
         msg = (
             f"--epochs {asked.epochs} for study {loaded.settings.name!r}, which is defined with "
@@ -424,27 +432,27 @@ def check_length(loaded: Loaded, request: RunRequest) -> None:
         raise UsageError(msg)
 
 
-def _with_numbers(repository: Repository, stored: StudyRow, asked: Extension) -> Extension:
+def _with_numbers(repository: Repository, row: StudyRow, asked: Extension) -> Extension:
     """Return the extension with the numbers of the best trials, if only their count was given."""
     if asked.best is None:
         return asked
-    if len(stored.objectives) > 1:
+    if len(row.objectives) > 1:
         msg = (
-            f"study {stored.name!r} has several objectives, so it has no best trial; name trials "
+            f"study {row.name!r} has several objectives, so it has no best trial; name trials "
             "by their numbers (--trial)"
         )
         raise UsageError(msg)
-    leaders = leading(repository.status(stored.name), asked.best)
+    leaders = leading(repository.status(row.name), asked.best)
     if not leaders:
-        errors = [t.error for t in repository.trials(stored.name) if t.state == "failed"]
+        errors = [t.error for t in repository.trials(row.name) if t.state == "failed"]
         msg = (
-            f"{none_complete(stored.name, stored.target, errors)}. So there is no best trial to "
-            f"extend; `sweeper resume {stored.name}` continues the study"
+            f"{none_complete(row.name, row.target, errors)}. So there is no best trial to "
+            f"extend; `sweeper resume {row.name}` continues the study"
         )
         raise UsageError(msg)
     # All repeats, so that a configuration's mean is of trainings of one length.
-    configurations = repository.status(stored.name).configurations[: asked.best]
-    numbers = [number for each in configurations for number in each.trials]
+    configurations = repository.status(row.name).configurations[: asked.best]
+    numbers = [number for configuration in configurations for number in configuration.trials]
     return replace(asked, trials=tuple(numbers or (leader.number for leader in leaders)), best=None)
 
 
@@ -454,12 +462,15 @@ def _check_last_checkpoint(trial: TrialRecord, paths: RunPaths) -> None:
     names = [parse_location(path).name for path in located.known]
     if located.missing is None and located.reached >= ended:
         return
-    kept = {parse_location(c.path).name: c for c in trial.checkpoints}
-    shown = [f"{n} ({kept[n].epoch} epochs)" if n in kept else n for n in sorted(set(names))]
+    checkpoints = {parse_location(c.path).name: c for c in trial.checkpoints}
+    descriptions = [
+        f"{n} ({checkpoints[n].epoch} epochs)" if n in checkpoints else n
+        for n in sorted(set(names))
+    ]
     msg = (
         f"trial {trial.number} of study {trial.study!r} ended at step {ended}, and its checkpoint "
         "of that step is missing, so it cannot train further; its checkpoints: "
-        f"{', '.join(shown) or 'none any more'}. If they were moved, name their place with "
+        f"{', '.join(descriptions) or 'none any more'}. If they were moved, name their place with "
         "--runs-dir or --checkpoints; or extend the other trials with --trial"
     )
     raise CheckpointError(msg)
@@ -467,22 +478,32 @@ def _check_last_checkpoint(trial: TrialRecord, paths: RunPaths) -> None:
 
 def _extension_text(study: str, epochs: int, plan: ExtensionPlan) -> str:
     parts = []
-    for numbers, what in ((plan.reopened, "train on"), (plan.lengthened, "train further")):
-        if numbers:
-            several = len(numbers) > 1
-            named = ", ".join(map(str, sorted(numbers)))
-            verb = what if several else what.replace("train", "trains")
-            parts.append(f"trial{'s' * several} {named} {verb} to {epochs} epochs")
+    if plan.reopened:
+        verb = "continue" if len(plan.reopened) > 1 else "continues"
+        parts.append(f"{_numbered(plan.reopened)} {verb} to {epochs} epochs")
+    if plan.lengthened:
+        former = " or ".join(map(str, sorted(set(plan.lengthened.values()))))
+        parts.append(
+            f"{_numbered(plan.lengthened)} will stop at {epochs} epochs instead of {former}"
+        )
     if plan.raised:
-        parts.append(f"trials that have not begun will train for {epochs}")
+        parts.append(f"trials that have not started will train for {epochs}")
     return f"study {study!r}: {'; '.join(parts)}"
+
+
+def _numbered(trials: Collection[int]) -> str:
+    """Return trials by their numbers, such as "trials 1, 4"."""
+    numbers = ", ".join(map(str, sorted(trials)))
+    return f"trials {numbers}" if len(trials) > 1 else f"trial {numbers}"
 
 
 _BEST = 5
 """Number of configurations that are confirmed if none is named."""
 
 
-def as_requested(repository: Repository | None, loaded: Loaded, request: RunRequest) -> Loaded:
+def as_requested(
+    repository: Repository | None, loaded: StudyCode, request: RunRequest
+) -> StudyCode:
     """Return the loaded study, or the one that confirms it if that is requested.
 
     Raises:
@@ -505,22 +526,27 @@ def as_requested(repository: Repository | None, loaded: Loaded, request: RunRequ
     at_most = max(asked.repeats, asked.at_most or 0)
     beside = confirmation_name(name)
     try:
-        known = repository.study(beside)
+        row = repository.study(beside)
     except UnknownStudyError:
-        chosen = _chosen(results, asked)
-        repeating = Repeating(asked.repeats, tuple(each.number for each in chosen), at_most)
-        given: tuple[Params, ...] = tuple(each.params for each in chosen)
+        configurations = _chosen(results, asked)
+        repeating = Repeating(
+            asked.repeats, tuple(configuration.number for configuration in configurations), at_most
+        )
+        enqueued: tuple[Params, ...] = tuple(
+            configuration.params for configuration in configurations
+        )
     else:
-        before = StudySettings.from_json(known.definition)
-        repeating, given = before.repeating, before.enqueue
+        confirmation = StudySettings.from_json(row.definition)
+        repeating = confirmation.repeating
+        enqueued = confirmation.enqueue
         _check_same(results, asked, repeating.confirmed)
         repeats = max(repeating.repeats, asked.repeats)
         at_most = max(repeating.at_most, at_most, repeats)
         repeating = replace(repeating, repeats=repeats, at_most=at_most)
-    settings = confirming_settings(loaded.settings, beside, repeating, given)
+    settings = confirming_settings(loaded.settings, beside, repeating, enqueued)
     first = range(len(repeating.confirmed) * repeating.repeats)
-    begun = repository.trial_numbers(beside)
-    return replace(loaded, settings=replace(settings, trials=len({*begun, *first})))
+    existing = repository.trial_numbers(beside)
+    return replace(loaded, settings=replace(settings, trials=len({*existing, *first})))
 
 
 def _chosen(results: StudyResults, asked: ConfirmRequest) -> tuple[ConfigurationRecord, ...]:
@@ -532,43 +558,59 @@ def _chosen(results: StudyResults, asked: ConfirmRequest) -> tuple[Configuration
             "mean of one value, so only a study of one objective can be confirmed"
         )
         raise UsageError(msg)
-    complete = [each for each in results.configurations if each.state == "complete"]
-    chosen = _of_trials(results, asked.trials) or tuple(complete[: asked.best or _BEST])
-    if len(chosen) < 2:
+    complete = [
+        configuration
+        for configuration in results.configurations
+        if configuration.state == "complete"
+    ]
+    selected = _of_trials(results, asked.trials) or tuple(complete[: asked.best or _BEST])
+    if len(selected) < 2:
         reason = (
             f"study {status.study!r} has {counted(len(complete), 'complete configuration')} under its "
-            f"present code, and {len(chosen)} to confirm"
+            f"present code, and {len(selected)} to confirm"
         )
         if not complete:
             errors = [trial.error for trial in results.trials if trial.state == "failed"]
             reason = none_complete(status.study, status.target, errors)
         msg = f"{reason}; a confirmation compares at least two"
         raise UsageError(msg)
-    return chosen
+    return selected
 
 
 def _of_trials(results: StudyResults, trials: tuple[int, ...]) -> tuple[ConfigurationRecord, ...]:
-    known = {number: each for each in results.configurations for number in each.trials}
+    by_trial = {
+        number: configuration
+        for configuration in results.configurations
+        for number in configuration.trials
+    }
     for number in trials:
-        state = known[number].state if number in known else "not complete under the present code"
+        state = "not complete under the present code"
+        if number in by_trial:
+            state = by_trial[number].state
         if state != "complete":
             msg = (
                 f"--trial {number}: its configuration is {state}; name trials of complete "
                 "configurations"
             )
             raise UsageError(msg)
-    return tuple(each for each in results.configurations if {*each.trials} & {*trials})
+    return tuple(
+        configuration
+        for configuration in results.configurations
+        if {*configuration.trials} & {*trials}
+    )
 
 
 def _check_same(results: StudyResults, asked: ConfirmRequest, confirmed: tuple[int, ...]) -> None:
     """Check that a repeated request names no other configurations than those being confirmed."""
     same = asked.best in (None, len(confirmed))
     if asked.trials:
-        same = {each.number for each in _of_trials(results, asked.trials)} == {*confirmed}
+        selected = _of_trials(results, asked.trials)
+        same = {configuration.number for configuration in selected} == {*confirmed}
     if not same:
-        name, shown = results.status.study, ", ".join(map(str, sorted(confirmed)))
+        name = results.status.study
+        numbers = ", ".join(map(str, sorted(confirmed)))
         msg = (
-            f"the configurations {shown} of study {name!r} are being confirmed; "
+            f"the configurations {numbers} of study {name!r} are being confirmed; "
             "leave out --best and --trial to continue with them, or begin again: sweeper rm "
             f"{confirmation_name(name)}"
         )

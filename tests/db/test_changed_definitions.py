@@ -14,7 +14,7 @@ from sweeper.db.repository import Repository
 from sweeper.errors import DefinitionChangedError, ForeignCheckpointError, UsageError
 from sweeper.records.code import CodeFingerprint, CodePart
 from sweeper.records.results import CheckpointRecord, EpochRecord
-from sweeper.run.stored_study import remove_study, set_aside
+from sweeper.run.stored_study import remove_study, rename_existing
 from sweeper.run.worker.checkpoints import check_directories, check_new_study, claim_directories
 from sweeper.spec.space import FloatRange
 from sweeper.support.paths import RunPaths
@@ -204,7 +204,7 @@ def test_a_study_at_work_is_neither_removed_nor_set_aside(repository, tmp_path, 
     with pytest.raises(UsageError, match=r"removed while it runs .*sweeper stop digits"):
         remove_study(repository, RunPaths(tmp_path, "digits"))
     with pytest.raises(UsageError, match="set aside while it runs"):
-        set_aside(repository, RunPaths(tmp_path, "digits"))
+        rename_existing(repository, RunPaths(tmp_path, "digits"))
     assert path.is_dir()
     assert repository.study("digits")
 
@@ -218,7 +218,7 @@ def test_a_study_whose_directory_cannot_be_renamed_stays_as_it_is(
     path = files_of(repository, tmp_path, "one")
     monkeypatch.setattr(Repository, "rename_study", refuse)
     with pytest.raises(UsageError, match="away"):
-        set_aside(repository, RunPaths(tmp_path, "digits"))
+        rename_existing(repository, RunPaths(tmp_path, "digits"))
     assert path.is_dir()
     assert repository.study_names() == ("digits",)
 
@@ -229,10 +229,10 @@ def test_checkpoints_in_an_object_store_are_not_set_aside(repository, tmp_path):
     repository.record_checkpoint(claim.token, CheckpointRecord(20, 1, "d" * 32, 10, path))
     repository.finish(claim.token, Ending("complete", value=1.0, digest="d"))
     with pytest.raises(UsageError, match=r"object store .* another name"):
-        set_aside(repository, RunPaths(tmp_path, "digits"))
+        rename_existing(repository, RunPaths(tmp_path, "digits"))
 
 
-@pytest.mark.parametrize("take_away", [remove_study, set_aside])
+@pytest.mark.parametrize("take_away", [remove_study, rename_existing])
 def test_the_directory_of_another_database_s_study_is_neither_removed_nor_renamed(
     repository, tmp_path, take_away
 ):
@@ -256,7 +256,7 @@ def test_a_study_that_is_set_aside_owns_its_files_alone_and_each_leaves_its_name
         claim_directories(paths, repository.study("digits"), begun=False)
         files_of(repository, tmp_path, f"study {number}")
         name = f"digits~{number}"
-        assert set_aside(repository, paths) == name
+        assert rename_existing(repository, paths) == name
         directories = RunPaths(tmp_path, name).study_directories
         check_directories(directories, repository.study(name), begun=False)
         checkpoint = Path(repository.trial(name, 0).checkpoints[0].path)

@@ -202,7 +202,7 @@ def is_due(number, audit, attempt=1.0, *, first="complete", ended=1, seed=0):
         ],
     )
     settings = SimpleNamespace(name="digits", seed=seed)
-    study = SimpleNamespace(impatient=repository, settings=settings)
+    study = SimpleNamespace(repository_with_short_timeout=repository, settings=settings)
     row = SimpleNamespace(key="own")
     return _is_due(SimpleNamespace(study=study, worker_row=row, ask=lambda call: call()), number)
 

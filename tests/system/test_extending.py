@@ -53,7 +53,7 @@ def test_a_study_extended_twice_and_killed_equals_one_as_long_from_its_beginning
     flags = ("--storage", database_url(runs), "--runs-dir", runs, "--workers", 1)
     extended = here("extend", "small", "--epochs", 5, "--trial", 0, *flags, cwd=tmp_path)
     assert extended.code == 0, extended.err
-    assert "study 'small': trial 0 trains on to 5 epochs" in extended.err
+    assert "study 'small': trial 0 continues to 5 epochs" in extended.err
     assert "epochs: 5 for trial 0; 3 for trial 1" in extended.out
     first, second = trials_in(runs)
     assert second == further.trials[1], "what is not extended is not touched"

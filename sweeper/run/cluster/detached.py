@@ -15,7 +15,7 @@ import sys
 
 
 def main(arguments: list[str]) -> None:
-    """Start the command and exit; a forked process in a session of its own waits for the command."""
+    """Start the command and exit; a forked process in a separate session waits for the command."""
     report = int(arguments[0])
     if os.fork():
         os._exit(0)

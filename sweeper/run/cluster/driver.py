@@ -38,7 +38,7 @@ from sweeper.run.cluster.engines import Cluster, DaskCluster, RayCluster, run_ta
 from sweeper.run.cluster.host import HostEnd, run_host, write_spec
 from sweeper.run.options import HostSpec, RunRequest
 from sweeper.run.prepared_study import PreparedStudy
-from sweeper.run.serving import opened, say_unfinished
+from sweeper.run.serving import describe_unfinished, opened
 from sweeper.run.signals import stop_signals
 from sweeper.run.worker.database_health import DatabaseHealth
 from sweeper.support.error_texts import shown_error
@@ -74,39 +74,41 @@ class _Drive:
         self._request = request
         self._repository = prepared.study.repository
         self._study = prepared.study.settings.name
-        self._tell = request.listener
+        self._listener = request.listener
         self._seen: dict[int, tuple[TrialStatus, float]] = {}
         self._failed: TrialError | None = None
 
     def run(self) -> StudyStatus:
         request = self._request
         refuse_inexact(self._repository, self._study, accept=request.options.accept_inexact)
-        slots = self._prepared.slots(request.options.slots or 1, self._tell)
+        slots = self._prepared.slots(request.options.slots or 1, self._listener)
         status = self._repository.status(self._study)
-        self._tell(opened(self._prepared, request.options.storage, slots, request.resume_command))
+        self._listener(
+            opened(self._prepared, request.options.storage, slots, request.resume_command)
+        )
         if status.is_over:
             return status
         finished = [trial for trial in status.trials if trial.state in _ENDED]
         self._seen = {trial.number: (trial, time.monotonic()) for trial in finished}
-        there = sum(  # slots that an earlier driver has placed
+        placed = sum(  # slots that an earlier driver has placed
             worker.slots
             for worker in self._repository.workers(self._study)
             if worker.live and worker.engine == request.engine
         )
-        if there:
-            self._tell(
+        if placed:
+            self._listener(
                 Notice(
-                    f"{min(there, slots)} of {slots} workers are already running, from an earlier "
+                    f"{min(placed, slots)} of {slots} workers are already running, from an earlier "
                     f"run with --engine {request.engine}"
                 )
             )
         cluster = None
-        if slots > there:
+        if slots > placed:
             kind = DaskCluster if request.engine == "dask" else RayCluster
-            cluster = kind(request.engine_address, slots - there)
+            cluster = kind(request.engine_address, slots - placed)
         try:
-            placement = None if cluster is None else self._start_hosts(cluster, slots - there)
-            with stop_signals(self._request_stop, self._tell, request.options.grace):
+            placement = None if cluster is None else self._start_hosts(cluster, slots - placed)
+            with stop_signals(self._request_stop, self._listener, request.options.grace):
                 self._follow(placement)
             return self._conclude(placement)
         finally:
@@ -118,7 +120,7 @@ class _Drive:
         try:
             self._repository.request_stop(self._study, how)
         except StorageError as error:
-            self._tell(Notice(f"the workers could not be asked to stop: {error}"))
+            self._listener(Notice(f"the workers could not be asked to stop: {error}"))
 
     def _start_hosts(self, cluster: Cluster, slots: int) -> _Placement:
         request = self._request
@@ -154,7 +156,7 @@ class _Drive:
 
     def _follow(self, placement: _Placement | None) -> None:
         """Report events until the placed hosts, or all workers, have ended."""
-        health = DatabaseHealth(self._tell)
+        health = DatabaseHealth(self._listener)
         last = False
         while not last:
             began = time.monotonic()
@@ -178,7 +180,7 @@ class _Drive:
                 continue
             self._seen[trial.number] = trial, time_now
             for event in progress_between(earlier, trial, time_now - since):
-                self._tell(event)
+                self._listener(event)
             if trial.state == "failed" and self._request.options.fail_fast and not self._failed:
                 self._failed = TrialError(
                     f"trial {trial.number} failed, and the others were stopped because of "
@@ -190,6 +192,7 @@ class _Drive:
     def _conclude(self, placement: _Placement | None) -> StudyStatus:
         if self._failed is not None:
             raise self._failed
+        # An audit on any machine may have stopped the study.
         refuse_inexact(self._repository, self._study, accept=False)
         status = self._repository.status(self._study)
         if status.is_over:
@@ -209,7 +212,7 @@ class _Drive:
             msg = f"{len(broken)} of {len(ends)} workers failed: {ends_shown}"
             raise ExecutionError(msg)
         if ends or self._repository.stop_requested(self._study) is not None:
-            raise Interrupted(say_unfinished(status))
+            raise Interrupted(describe_unfinished(status))
         msg = (
             f"all workers have ended, and study {self._study!r} has {status.finished} of "
             f"{status.target} trials finished; `sweeper status {self._study!r}` shows more, and "
@@ -223,7 +226,7 @@ def progress_between(
 ) -> Iterator[Event]:
     """Yield the events of a trial between two looks, ``seconds`` after its last change; of several epochs, the last.
 
-    ``before`` is its status at the earlier look; None if it had not begun.
+    ``before`` is its status at the earlier look; None if it had not started.
     """
     number = trial.number
     state = trial.state

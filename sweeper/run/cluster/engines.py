@@ -29,6 +29,8 @@ from sweeper.support.shown import shown_text, shown_url
 T = TypeVar("T")
 
 _PATIENCE = "15s"
+"""Time in which a Dask scheduler has to answer."""
+
 _HTTP_ROUTES = [f"distributed.{part}.http.routes" for part in ("scheduler", "worker", "nanny")]
 
 

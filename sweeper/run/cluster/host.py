@@ -65,10 +65,10 @@ def run_host(text: str) -> HostEnd:
     machine = socket.gethostname()
     log = spec.options.paths(spec.study).worker_log(f"{spec.engine}-{machine}-{spec.number}")
     log.parent.mkdir(parents=True, exist_ok=True)
-    begins = log.stat().st_size if log.exists() else 0
+    start = log.stat().st_size if log.exists() else 0
     code = _run_detached(["-P", "-m", "sweeper", "worker", spec.study, "--ordered"], text, log)
     with log.open("rb") as output:
-        output.seek(begins)
+        output.seek(start)
         lines = output.read().decode(errors="replace").splitlines()
     last_lines = "\n".join(lines[-_LAST_LINES:])
     return HostEnd(machine, code, str(log), last_lines)
@@ -79,6 +79,7 @@ def _run_detached(words: list[str], text: str, log: Path) -> int:
     reading, writing = os.pipe()
     with os.fdopen(reading, "rb") as ended:
         starting = [sys.executable, "-P", "-m", "sweeper.run.cluster.detached", str(writing)]
+        # This copy is closed after the start, so that the read ends when the detached process does.
         with os.fdopen(writing, "wb"), log.open("ab") as output:
             starter = subprocess.Popen(
                 [*starting, sys.executable, *words],
@@ -103,7 +104,7 @@ def run_worker(spec: HostSpec, listener: Listener) -> StudyStatus:
     prove_environment(lambda text: listener(Notice(text)), accept=spec.options.accept_inexact)
     with early_termination():
         if spec.placed_from is None:
-            stopped = _begin(spec, listener)
+            stopped = _clear_stop(spec, listener)
             if stopped is not None:
                 return stopped
         with prepare_host(spec, listener) as prepared:
@@ -119,7 +120,7 @@ def run_worker(spec: HostSpec, listener: Listener) -> StudyStatus:
             )
 
 
-def _begin(spec: HostSpec, listener: Listener) -> StudyStatus | None:
+def _clear_stop(spec: HostSpec, listener: Listener) -> StudyStatus | None:
     """Clear a request to stop; with ``unless_stopped``, obey it and return the study's status."""
     from sweeper.db.database import Database
     from sweeper.db.repository import Repository

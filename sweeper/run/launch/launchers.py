@@ -48,7 +48,7 @@ _WAKES_EVERY = 0.2
 
 
 @dataclass(frozen=True, slots=True)
-class Loaded:
+class StudyCode:
     """Result of loading the study's module in the fork server.
 
     Attributes:
@@ -81,11 +81,11 @@ class WarmServer:
         self.source = source
         self.isolation: Isolation = "fork"
         self._imported_by_trials = ""
-        self._said: dict[str, Any] | None = None
+        self._reply: dict[str, Any] | None = None
         self._asking = threading.Lock()
-        self._begin(process or ServerProcess())
+        self._attach(process or ServerProcess())
 
-    def loaded(self) -> Loaded:
+    def loaded(self) -> StudyCode:
         """Wait until the study is imported; from then on, ``source.code`` is known.
 
         Raises:
@@ -94,9 +94,9 @@ class WarmServer:
             ExecutionError: The server died.
         """
         # The main thread handles signals only when it wakes.
-        while self._said is None and not self._connection.poll(_WAKES_EVERY):
+        while self._reply is None and not self._connection.poll(_WAKES_EVERY):
             pass
-        reply = self._said = self._said or received_from(self._connection)
+        reply = self._reply = self._reply or received_from(self._connection)
         if reply is None:
             status = ExitStatus(self._process.wait())
             msg = f"the process that imports the study {status.describe()}; see its output above"
@@ -108,7 +108,7 @@ class WarmServer:
             raise kind(reply["message"])
         self.source = replace(self.source, code=reply["code"])
         self._imported_by_trials = reply["imported_by_trials"]
-        return Loaded(
+        return StudyCode(
             StudySettings.from_json(reply["settings"]),
             bool(reply["threads_given"]),
             reply["cannot_fork"],
@@ -120,12 +120,14 @@ class WarmServer:
     def launch(self, assignment: Assignment) -> TrialProcess:
         """Start a process for ``assignment``, from a new server if this one is dead."""
         for _ in range(_MOST_SERVERS):
+            # Descriptors follow a request on their own, so requests must not mix; and one caller replaces a
+            # dead server.
             with self._asking:
                 trial = self._start(assignment)
                 if trial is not None:
                     return trial
                 self.close()
-                self._begin(ServerProcess(imports=self.isolation == "fork"))
+                self._attach(ServerProcess(imports=self.isolation == "fork"))
                 if self.isolation == "fork":
                     self.loaded()
         msg = (
@@ -136,14 +138,14 @@ class WarmServer:
 
     def choose_isolation(
         self,
-        loaded: Loaded,
+        loaded: StudyCode,
         isolation: str,
-        notice: Callable[[str], None] = lambda _: None,
+        notify: Callable[[str], None] = lambda _: None,
         what: str = "process",
     ) -> None:
         """Spawn processes from now on if they cannot be forked as requested; ``loaded`` is what was imported.
 
-        ``notice`` receives the reason if they have to be spawned with ``"auto"``, and ``what`` is their purpose.
+        ``notify`` receives the reason if they have to be spawned with ``"auto"``, and ``what`` is their purpose.
         """
         if isolation == "fork" and loaded.cannot_fork:
             msg = (
@@ -153,12 +155,12 @@ class WarmServer:
         if isolation != "spawn" and not loaded.cannot_fork:
             return
         if isolation == "auto":
-            notice(
+            notify(
                 f"every {what} starts a new Python, which takes some seconds, because {loaded.cannot_fork}"
             )
         self.close()
         self.isolation = "spawn"
-        self._begin(ServerProcess(imports=False))
+        self._attach(ServerProcess(imports=False))
 
     def close(self) -> None:
         """End the server and wait for it; its trials end with it. May be called again."""
@@ -170,21 +172,21 @@ class WarmServer:
         self._connection.close()
         self._control.close()
 
-    def _begin(self, process: ServerProcess) -> None:
+    def _attach(self, process: ServerProcess) -> None:
         self._process = process
         self._control = process.control
-        self._said = None
+        self._reply = None
         self._connection = Connection(os.dup(process.control.fileno()))
-        self._say({"source": asdict(self.source) if self.isolation == "fork" else None})
+        self._send({"source": asdict(self.source) if self.isolation == "fork" else None})
 
     def _start(self, assignment: Assignment) -> TrialProcess | None:
         """Return a new trial process, or None if the server is dead."""
         if self._imported_by_trials or self.isolation == "spawn":
             assignment = replace(assignment, source=self.source)
-        channel, theirs = Channel.pair()
+        channel, trial_end = Channel.pair()
         reports, writer = Pipe(duplex=False)
-        with theirs, writer:
-            self._say({"assignment": asdict(assignment)}, theirs.fileno(), writer.fileno())
+        with trial_end, writer:
+            self._send({"assignment": asdict(assignment)}, trial_end.fileno(), writer.fileno())
         started = received_from(reports)
         if started is not None and "pid" in started:
             return TrialProcess(channel, reports, started["pid"])
@@ -198,10 +200,10 @@ class WarmServer:
         )
         raise ExecutionError(msg)
 
-    def _say(self, said: dict[str, Any], *descriptors: int) -> None:
+    def _send(self, request: dict[str, Any], *descriptors: int) -> None:
         """Send a request to the server; if it is dead, its reports end."""
         with contextlib.suppress(OSError):
-            self._connection.send_bytes(json.dumps(said).encode())
+            self._connection.send_bytes(json.dumps(request).encode())
             if descriptors:
                 socket.send_fds(self._control, [b"."], descriptors)
 
@@ -210,9 +212,9 @@ class WarmServer:
 def open_launcher(
     source: StudySource,
     isolation: str,
-    notice: Callable[[str], None],
+    notify: Callable[[str], None],
     what: str = "replay",
-) -> Iterator[tuple[Launcher, Loaded]]:
+) -> Iterator[tuple[Launcher, StudyCode]]:
     """Context manager for a launcher and the loaded study; see `WarmServer.choose_isolation`."""
     if isolation == "inline":
         msg = (
@@ -221,5 +223,5 @@ def open_launcher(
         raise UsageError(msg)
     with contextlib.closing(WarmServer(source)) as launcher:
         loaded = launcher.loaded()
-        launcher.choose_isolation(loaded, isolation, notice, what)
+        launcher.choose_isolation(loaded, isolation, notify, what)
         yield launcher, loaded

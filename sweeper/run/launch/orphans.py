@@ -1,7 +1,7 @@
 """Orphans: processes that a trial started, adopted and killed when the trial ends.
 
 The fork server adopts the orphans of trials, so its children are the running trials and these. The
-orphans are killed before the worker learns that the trial has ended, because the worker could then begin
+orphans are killed before the worker learns that the trial has ended, because the worker could then start
 the next attempt while they still run.
 
 The server must end when its driver ends, which may be killed at any moment. If the kernel killed the
@@ -30,6 +30,7 @@ _PATIENCE_WITH_OURS = 30.0
 """Seconds after which killed processes that have not ended are given up."""
 
 _LOOK = 0.005
+"""Seconds between two looks for orphans."""
 
 
 def kill_orphans(but: Collection[int]) -> set[int]:

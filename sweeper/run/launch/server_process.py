@@ -68,13 +68,13 @@ class ServerProcess:
     """
 
     def __init__(self, *, imports: bool = True) -> None:
-        ours, theirs = socket.socketpair()
-        arguments = map(str, (theirs.fileno(), os.getpid(), int(imports)))
+        worker_end, server_end = socket.socketpair()
+        arguments = map(str, (server_end.fileno(), os.getpid(), int(imports)))
         try:
             with signals_held():
                 self._process = subprocess.Popen(
                     [sys.executable, *_SERVER, *arguments],
-                    pass_fds=[theirs.fileno()],
+                    pass_fds=[server_end.fileno()],
                     env=trial_environment(),
                     stdin=subprocess.DEVNULL,
                     stdout=sys.__stderr__
@@ -82,12 +82,12 @@ class ServerProcess:
                     else subprocess.DEVNULL,
                 )
         except OSError as error:
-            ours.close()
+            worker_end.close()
             msg = f"the fork server could not be started: {error}"
             raise ExecutionError(msg) from error
         finally:
-            theirs.close()
-        self.control = ours
+            server_end.close()
+        self.control = worker_end
         self.pid = self._process.pid
 
     def wait(self) -> int:

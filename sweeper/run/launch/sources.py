@@ -102,13 +102,13 @@ def pickle_by_value(value: object) -> str:
     class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         dispatch_table: ClassVar[Any] = ChainMap({types.CodeType: with_its_file}, inherited)
 
-    written = io.BytesIO()
+    buffer = io.BytesIO()
     unfindable = [m for n, m in sys.modules.items() if n.startswith(MADE_UP)]
     try:
         for module in unfindable:
             cloudpickle.register_pickle_by_value(module)
-        Pickler(written).dump(value)
-        return base64.b64encode(written.getvalue()).decode()
+        Pickler(buffer).dump(value)
+        return base64.b64encode(buffer.getvalue()).decode()
     finally:
         for module in unfindable:
             cloudpickle.unregister_pickle_by_value(module)

@@ -93,12 +93,13 @@ class TrialProcess:
     def kill(self) -> None:
         """Kill it and all processes that it started."""
         status = self.wait(0)
+        # With an exit code, the fork server has killed everything that the process started.
         if status is None or status.code is None:
             kill_tree(self._process)
 
 
 def received_from(connection: Connection) -> dict[str, Any] | None:
-    """Return what a fork server, or its worker, says next; None if it is dead."""
+    """Return the next report of a fork server, or request of its worker; None if that is dead."""
     try:
         reply: dict[str, Any] = json.loads(connection.recv_bytes())
     except (EOFError, OSError):
@@ -180,7 +181,9 @@ class TrialSupervisor(ABC):
         """Handle one message; return the answer if it is a request."""
 
 
-def converse(launcher: Launcher, assignment: Assignment, supervisor: TrialSupervisor) -> ExitStatus:
+def supervise_messages(
+    launcher: Launcher, assignment: Assignment, supervisor: TrialSupervisor
+) -> ExitStatus:
     """Start a trial process, handle its messages until it ends, and return its exit status.
 
     The process and all its descendants are killed before this returns or raises. The pipe of a process
@@ -201,6 +204,7 @@ def converse(launcher: Launcher, assignment: Assignment, supervisor: TrialSuperv
             status = process.wait(_EXIT_PATIENCE)
         return status or ExitStatus(None)
     finally:
+        # After an error of the supervisor, the process may still run.
         process.kill()
         process.wait(_EXIT_PATIENCE)
         process.channel.close()
@@ -216,9 +220,14 @@ def progress_of(
         case StepsReached():
             return StepsDone(trial, message.epoch, message.step)
         case Started():
-            steps = message.steps_per_epoch
-            start = (message.start_step, message.start_epoch)
-            return TrainingStarted(trial, dict(params), epochs, steps, *start)
+            return TrainingStarted(
+                trial,
+                dict(params),
+                epochs,
+                message.steps_per_epoch,
+                message.start_step,
+                message.start_epoch,
+            )
         case EpochsEnded(epochs=(*_, last), seconds=float(seconds)):
             return EpochFinished(trial, last.epoch, message.step, last.metrics, seconds)
     return None
@@ -270,7 +279,7 @@ def scratch_paths(study: str, number: int, purpose: str) -> Iterator[RunPaths]:
         yield paths
 
 
-def carry_out(
+def run_to_end(
     launcher: Launcher,
     assignment: Assignment,
     answer: Callable[[Suggest], CategoricalChoice],
@@ -281,7 +290,7 @@ def carry_out(
     prunes: Callable[[Judge], bool] = lambda _: False,
     is_enough: Callable[[], bool] = lambda: False,
 ) -> LastMessage | Evaluated | ModelExported | ExitStatus:
-    """Carry out an assignment without a worker, whose directories exist: a replay, an evaluation or an export.
+    """Run an assignment whose directories exist to its end, without a worker: a replay, an evaluation or an export.
 
     ``answer`` returns the value of a parameter; a `LookupError` or `ParameterError` is sent to the trial.
     ``receive`` handles every message but requests and the last. ``prunes`` returns whether the trial ends
@@ -296,7 +305,7 @@ def carry_out(
     supervisor = _Supervisor(
         answer, receive, prunes, is_enough, stopping or threading.Event(), when_stopped
     )
-    status = converse(launcher, assignment, supervisor)
+    status = supervise_messages(launcher, assignment, supervisor)
     return supervisor.last or status
 
 

@@ -267,7 +267,7 @@ class _Server:
             reports = self._trials.pop(pid, None)
             if reports is None:
                 continue
-            # Once the worker knows of the end, it may begin the next attempt, so orphans die first.
+            # Once the worker knows of the end, it may start the next attempt, so orphans die first.
             self._not_orphans |= kill_orphans(but=self._trials.keys() | self._not_orphans)
             _report(reports, code=os.waitstatus_to_exitcode(status))
             reports.close()
@@ -283,10 +283,10 @@ def _import_everything() -> None:
         gc.freeze()
 
 
-def _report(to: Connection, **said: Any) -> None:
+def _report(to: Connection, **fields: Any) -> None:
     """Report to the worker, which may be gone: then this process ends with its requests."""
     with contextlib.suppress(OSError):
-        to.send_bytes(json.dumps(said).encode())
+        to.send_bytes(json.dumps(fields).encode())
 
 
 def _become_trial(descriptor: int, assignment: dict[str, Any]) -> NoReturn:
@@ -303,7 +303,7 @@ def _become_trial(descriptor: int, assignment: dict[str, Any]) -> NoReturn:
 
 
 def _run_spawned(descriptor: int, order: int) -> NoReturn:
-    """Run one trial in this new Python, whose signals to stop are blocked until the trial begins."""
+    """Run one trial in this new Python, whose signals to stop are blocked until the trial starts."""
     die_with_parent()
     channel = Channel.on(descriptor)
     try:
@@ -322,7 +322,7 @@ def _run_spawned(descriptor: int, order: int) -> NoReturn:
 
 def _why_not_fork(importing: str = "") -> str:
     """Return the reason for which children could hang after ``importing`` something, or an empty string."""
-    # Its handle is None until an op runs, and no public function asks without starting it.
+    # Its handle is None until an op runs, and no public function reads it without starting it.
     from tensorflow.python.eager import context
 
     if context.context()._context_handle is not None:

@@ -92,8 +92,8 @@ class Channel:
     @classmethod
     def pair(cls) -> tuple[Channel, socket.socket]:
         """Return the worker's end, and the socket to hand to the trial's process."""
-        ours, theirs = socket.socketpair()
-        return cls(ours, _MOST_BYTES), theirs
+        worker_end, trial_end = socket.socketpair()
+        return cls(worker_end, _MOST_BYTES), trial_end
 
     @classmethod
     def on(cls, descriptor: int) -> Channel:
@@ -107,6 +107,7 @@ class Channel:
         """
         # Pydantic's JSON cannot contain text that is not UTF-8, as names of files may be.
         encoded = json.dumps(_adapter.dump_python(message, mode="json")).encode()
+        # `Connection` writes the length and the bytes of a long message separately, so two senders would mix.
         with self._sending:
             self.connection.send_bytes(encoded)
 
@@ -122,13 +123,14 @@ class Channel:
             self._reader = threading.Thread(target=self._read, name="sweeper-channel", daemon=True)
             self._reader.start()
         try:
-            found = self._received.get(timeout=timeout)
+            received = self._received.get(timeout=timeout)
         except queue.Empty:
             return None
-        if isinstance(found, Exception):
-            self._received.put(found)
-            raise found
-        return found
+        if isinstance(received, Exception):
+            # Put back, because the reader has ended and a later call has to raise it, too.
+            self._received.put(received)
+            raise received
+        return received
 
     def end_receiving(self) -> None:
         """Receive only what the pipe contains now, even if another process still holds its other end."""

@@ -85,7 +85,8 @@ def _without_kind(sent: Any) -> Any:
     return sent
 
 
-_writes, _reads = WrapSerializer(_with_kind), BeforeValidator(_without_kind)
+_writes = WrapSerializer(_with_kind)
+_reads = BeforeValidator(_without_kind)
 SentDistribution = Annotated[
     Annotated[FloatRange, _writes, _reads, Tag("FloatRange")]
     | Annotated[IntRange, _writes, _reads, Tag("IntRange")]
@@ -307,7 +308,7 @@ class Stop:
 
 
 @sendable
-class Surroundings:
+class EnvironmentReport:
     """Report of the environment on which the trial's result depends, as `Fingerprint.to_json`; sent once."""
 
     fingerprint: dict[str, Any]
@@ -459,7 +460,7 @@ Message = (
     | Judge
     | Propose
     | Answered
-    | Surroundings
+    | EnvironmentReport
     | ReplayBuilt
     | FilesUsed
     | Stop

@@ -42,7 +42,7 @@ from sweeper.train.randomness.fresh_entropy import FreshEntropy
 from sweeper.train.randomness.seeds import TrialSeeds, seed_everything
 from sweeper.train.sources.opening import HeldOut, held_out_fingerprint, open_held_out
 
-Notice = Callable[[str], None]
+Notify = Callable[[str], None]
 
 _USE = "evaluation"
 """Name of the seeds of an evaluation."""
@@ -57,45 +57,45 @@ def evaluate(
 ) -> None:
     """Evaluate checkpoints of the trial; the last message is `Evaluated`."""
 
-    def notice(message: str) -> None:
+    def notify(message: str) -> None:
         link.send(Warned(message))
 
     seeds = seeds_of(assignment)
     trial = make_trial(assignment, seeds, link)
-    plan = make_plan(definition, assignment, trial, seeds, warn=notice)
+    plan = make_plan(definition, assignment, trial, seeds, warn=notify)
     try:
-        data, held_out = _held_out(order.data, plan, trial, seeds, notice)
+        data, held_out = _held_out(order.data, plan, trial, seeds, notify)
     except (_RefusedError, StudyImportError) as error:
         link.send(Evaluated(refused=str(error), traceback=getattr(error, "traceback", "")))
         return
-    shown = order.data.shown or held_out.name
+    data_name = order.data.shown or held_out.name
     digest = held_out_fingerprint(held_out, data.validation_batch_size or data.batch_size)
     seed_everything(seeds.child(_USE))
-    tests = _tests(plan, held_out, seeds, notice)
-    for each in order.checkpoints:
+    tests = _tests(plan, held_out, seeds, notify)
+    for checkpoint in order.checkpoints:
         if link.stop_requested():
             break
         try:
-            loaded = load_checkpoint(parse_location(each.path))
+            loaded = load_checkpoint(parse_location(checkpoint.path))
         except CheckpointError as error:
-            link.send(CheckpointPassedOver(each, str(error)))
+            link.send(CheckpointPassedOver(checkpoint, str(error)))
             continue
-        if loaded.digest != each.digest:
+        if loaded.digest != checkpoint.digest:
             reason = (
-                f"the checkpoint {each.path} has the digest {loaded.digest}, but the database lists "
-                f"{each.digest}: the file was replaced, so it was not evaluated"
+                f"the checkpoint {checkpoint.path} has the digest {loaded.digest}, but the database lists "
+                f"{checkpoint.digest}: the file was replaced, so it was not evaluated"
             )
-            link.send(CheckpointPassedOver(each, reason))
+            link.send(CheckpointPassedOver(checkpoint, reason))
             continue
-        link.send(CheckpointEvaluated(each, shown, digest, tests.run(loaded)))
+        link.send(CheckpointEvaluated(checkpoint, data_name, digest, tests.run(loaded)))
     link.send(Evaluated())
 
 
 def _tests(
-    plan: TrainingPlan, held_out: HeldOut, seeds: TrialSeeds, notice: Notice
+    plan: TrainingPlan, held_out: HeldOut, seeds: TrialSeeds, notify: Notify
 ) -> CheckpointTests:
     try:
-        return CheckpointTests(plan, held_out, seeds.sequence(_USE), notice)
+        return CheckpointTests(plan, held_out, seeds.sequence(_USE), notify)
     except (ValueError, TypeError) as error:
         msg = (
             f"Data({held_out.name}=…) does not fit the model: {error_line(error, where=False)}; "
@@ -105,11 +105,15 @@ def _tests(
 
 
 def _held_out(
-    given: HeldOutData, plan: TrainingPlan, trial: Trial, seeds: TrialSeeds, notice: Notice
+    source: HeldOutData, plan: TrainingPlan, trial: Trial, seeds: TrialSeeds, notify: Notify
 ) -> tuple[Data, HeldOut]:
-    own = given.target is None and given.pickled is None
-    data: Any = plan.data if own else _given(given, trial, seeds, plan.model._distribute_strategy)
-    if own and plan.data.test is None:
+    uses_own_data = source.target is None and source.pickled is None
+    data: Any = plan.data
+    if not uses_own_data:
+        # The public `distribute_strategy` is that of the current scope.
+        strategy = plan.model._distribute_strategy
+        data = _given(source, trial, seeds, strategy)
+    if uses_own_data and plan.data.test is None:
         msg = (
             "the study's data factory returns no test data; for this study give a function "
             "`trial -> Data` of another file: --data FILE:NAME, or evaluate(data=…). In a new "
@@ -118,31 +122,31 @@ def _held_out(
         raise _RefusedError(msg)
     if not isinstance(data, Data):
         msg = (
-            f"{given.shown} returned a {type(data).__module__}.{type(data).__qualname__}; "
+            f"{source.shown} returned a {type(data).__module__}.{type(data).__qualname__}; "
             "expected a sweeper.Data(test=(x, y)), or a function `trial -> Data`"
         )
         raise _RefusedError(msg)
-    held_out = open_held_out(data, notice)
+    held_out = open_held_out(data, notify)
     if held_out is None:
-        msg = f"{given.shown} returned a Data with neither test nor validation; expected Data(test=(x, y))"
+        msg = f"{source.shown} returned a Data with neither test nor validation; expected Data(test=(x, y))"
         raise _RefusedError(msg)
     return data, held_out
 
 
-def _given(given: HeldOutData, trial: Trial, seeds: TrialSeeds, strategy: Any) -> Any:
+def _given(source: HeldOutData, trial: Trial, seeds: TrialSeeds, strategy: Any) -> Any:
     """Return the data that the user named, or the result of the named function for this trial."""
-    sys.path.extend(entry for entry in given.path if entry not in sys.path)
+    sys.path.extend(entry for entry in source.path if entry not in sys.path)
     seed_everything(seeds.child("data"))
     try:
-        found = _unpickled(given) if given.target is None else load_named(given.target)
+        loaded = _unpickled(source) if source.target is None else load_named(source.target)
     except StudyFileError as error:
         raise _RefusedError(str(error)) from None
-    if isinstance(found, Data) or not callable(found):
-        return found
+    if isinstance(loaded, Data) or not callable(loaded):
+        return loaded
     # The function is called in the same way as the study's data factory.
     scope = nullcontext() if strategy is None else strategy.scope()
     with scope, FreshEntropy(seeds.sequence("data"), "data"):
-        return found(trial)
+        return loaded(trial)
 
 
 def export(
@@ -172,8 +176,8 @@ def export(
     link.send(ModelExported(export_model(builder, job)))
 
 
-def _unpickled(given: HeldOutData) -> Any:
+def _unpickled(source: HeldOutData) -> Any:
     try:
-        return pickle.loads(base64.b64decode(given.pickled or ""))  # noqa: S301 - our own pipe
+        return pickle.loads(base64.b64decode(source.pickled or ""))  # noqa: S301 - our own pipe
     except Exception as error:
-        raise unpickling_error(given.shown or "", error) from error
+        raise unpickling_error(source.shown or "", error) from error

@@ -56,25 +56,27 @@ class Keeper:
     names: bool = False
     made: set[str] = field(default_factory=set)
     _met: set[str] = field(default_factory=set)
+    # Two threads may change one file, which must be kept once.
     _lock: threading.RLock = field(default_factory=threading.RLock)
 
     def changes(self, path: str, *, truncates: bool = False) -> None:
         """Keep a file whose content is about to change, or name it if it is about to be made."""
         with self._lock:
-            found = self._first(path)
-            if found is None or not stat.S_ISREG(found.st_mode):
+            status = self._first(path)
+            if status is None or not stat.S_ISREG(status.st_mode):
                 return
             can_keep = os.access(Path(path).parent, os.W_OK)
-            if not can_keep or (found.st_size > MOST_COPIED and not truncates):
-                self._note(large=path, state=[found.st_size, found.st_mtime_ns])
+            if not can_keep or (status.st_size > MOST_COPIED and not truncates):
+                self._note(large=path, state=[status.st_size, status.st_mtime_ns])
                 return
-            kept = self._keep(path)
-            copy = kept.with_name(f"{COPY}{kept.name}")
+            original = self._keep(path)
+            copy = original.with_name(f"{COPY}{original.name}")
             if truncates:
-                copy.touch(stat.S_IMODE(found.st_mode))
+                copy.touch(stat.S_IMODE(status.st_mode))
             else:
                 shutil.copy2(path, copy)
-            _second_name(path, kept)
+            _second_name(path, original)
+            # The copy is complete before it takes the name, so that readers find a whole file.
             copy.replace(path)
 
     def makes(self, path: str) -> None:
@@ -85,8 +87,8 @@ class Keeper:
     def removes(self, path: str) -> None:
         """Keep a file whose name is about to be removed or given to another one."""
         with self._lock:
-            found = self._first(path)
-            if found is None or stat.S_ISDIR(found.st_mode):
+            status = self._first(path)
+            if status is None or stat.S_ISDIR(status.st_mode):
                 return
             if _second_name(path, self._keep(path)):
                 Path(path).touch()
@@ -94,8 +96,8 @@ class Keeper:
     def empties(self, path: str) -> None:
         """Keep a directory that is about to be removed with all that is in it."""
         with self._lock:
-            found = self._first(path)
-            if found is not None and stat.S_ISDIR(found.st_mode):
+            status = self._first(path)
+            if status is not None and stat.S_ISDIR(status.st_mode):
                 Path(path).rename(self._keep(path))
                 Path(path).mkdir()
 
@@ -140,23 +142,23 @@ class Keeper:
     def _keep(self, path: str) -> Path:
         """Note that a file is kept, and return under which path, on the same disk."""
         near = next((r for r in self.roots if path.startswith(r + os.sep)), str(Path(path).parent))
-        place = Path(near, ASIDE)
-        if not place.is_dir():
-            place.mkdir(PRIVATE, exist_ok=True)
-            (place / OWNER).write_text(self.roots[0])
-            self._note(also=str(place))
-        kept = place / f"{time.time_ns():x}-{Path(path).name}"
-        self._note(kept=path, under=str(kept))
-        return kept
+        aside = Path(near, ASIDE)
+        if not aside.is_dir():
+            aside.mkdir(PRIVATE, exist_ok=True)
+            (aside / OWNER).write_text(self.roots[0])
+            self._note(also=str(aside))
+        target = aside / f"{time.time_ns():x}-{Path(path).name}"
+        self._note(kept=path, under=str(target))
+        return target
 
     def _note(self, **entry: Any) -> None:
         # One write to the end, because several processes write to it.
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
-        journal = os.open(Path(self.roots[0], ASIDE, JOURNAL), flags, 0o600)
+        descriptor = os.open(Path(self.roots[0], ASIDE, JOURNAL), flags, 0o600)
         try:
-            os.write(journal, json.dumps(entry).encode() + b"\n")
+            os.write(descriptor, json.dumps(entry).encode() + b"\n")
         finally:
-            os.close(journal)
+            os.close(descriptor)
 
 
 def _is_nobodys(path: str) -> bool:
@@ -164,12 +166,12 @@ def _is_nobodys(path: str) -> bool:
     return path.startswith(skipped) or f"/{ASIDE}/" in path or "/__pycache__/" in path
 
 
-def _second_name(path: str, kept: Path) -> bool:
+def _second_name(path: str, target: Path) -> bool:
     """Give a file another name; return whether it is its only one, on a disk without links."""
     try:
-        os.link(path, kept, follow_symlinks=False)
+        os.link(path, target, follow_symlinks=False)
     except OSError:
-        Path(path).rename(kept)
+        Path(path).rename(target)
         return True
     return False
 
@@ -182,7 +184,7 @@ def keep_for_check(*, names: bool) -> None:
         RECORDER.before_write = None
         return
     entries = read_journal(Path(roots[0], ASIDE, JOURNAL))
-    users = {each.get("linked", each.get("to")) for each in entries}
+    users = {entry.get("linked", entry.get("to")) for entry in entries}
     keeper = Keeper(roots, names, {e["made"] for e in entries if "made" in e} - users)
     _KEEPERS[:] = [keeper]
     RECORDER.before_write = _before_write
@@ -209,10 +211,12 @@ def _hook(event: str, arguments: tuple[Any, ...]) -> None:
     if method is None or not _KEEPERS or not RECORDER.records or isinstance(arguments[0], int):
         return
     with RECORDER.unrecorded():
-        numbers = [each for each in arguments[1:] if isinstance(each, int)]
-        names = [each for each in arguments if isinstance(each, str | bytes | os.PathLike)]
+        numbers = [argument for argument in arguments[1:] if isinstance(argument, int)]
+        names = [
+            argument for argument in arguments if isinstance(argument, str | bytes | os.PathLike)
+        ]
         below = numbers[-len(names) :] or [-1] * len(names)
-        paths = [_named(name, at) for name, at in zip(names, below, strict=False)]
+        paths = [_named(name, directory) for name, directory in zip(names, below, strict=False)]
         getattr(_KEEPERS[0], method)(*paths)
 
 
@@ -238,6 +242,7 @@ def _named(name: Any, directory: int) -> str:
 def read_journal(journal: Path) -> list[dict[str, Any]]:
     """Return the lines of a journal, without one that was cut off."""
     entries = []
+    # Without a journal, nothing was changed.
     with contextlib.suppress(FileNotFoundError):
         for line in journal.read_bytes().splitlines():
             with contextlib.suppress(ValueError):

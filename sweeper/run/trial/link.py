@@ -45,7 +45,7 @@ from sweeper.support.error_texts import error_text, shown_error
 from sweeper.support.installation import missing_package
 
 EXIT_WORKER_GONE = 75
-"""Exit code of a trial process whose worker is gone; only a log may show it."""
+"""Exit code of a trial process whose worker has died; only a log may show it."""
 
 _DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 """Error numbers of a full disk, an exhausted quota and a read-only file system."""
@@ -70,9 +70,9 @@ _NO_REASON = re.compile(
 
 
 class ChannelLink(Link):
-    """The trial's end of the channel; it ends the process if the worker is gone.
+    """The trial's end of the channel; it ends the process if the worker has died.
 
-    ``asked`` is whether the trial has requested a parameter or begun to train. With ``ends_early``, a
+    ``asked`` is whether the trial has requested a parameter or started to train. With ``ends_early``, a
     request to stop ends the process at once while it has trained no step, since there is nothing to save.
     """
 
@@ -100,7 +100,7 @@ class ChannelLink(Link):
         try:
             self._channel.send(message)
         except OSError:
-            worker_is_gone()
+            exit_because_worker_died()
 
     def report_files(self, *, ended: bool = False) -> None:
         """Report the files that the trial has used so far, if it used any outside of its directory."""
@@ -109,6 +109,7 @@ class ChannelLink(Link):
             self.send(FilesUsed({**uses_to_json(uses), **cut}, ended))
 
     def ask(self, question: Suggest | Judge | Propose) -> Answered:
+        # One request at a time, because an answer does not name its request.
         with self._asking:
             self.send(question)
             return self._answers.get()
@@ -127,6 +128,7 @@ class ChannelLink(Link):
     def _end_early(self) -> None:
         with self._ending:
             if self._ends_early:
+                # A worker that has died needs no message.
                 with contextlib.suppress(OSError):
                     self._channel.send(StoppedHere(step=self._step))
                 os._exit(0)
@@ -136,7 +138,7 @@ class ChannelLink(Link):
             try:
                 message = self._channel.receive()
             except (EOFError, OSError):
-                worker_is_gone()
+                exit_because_worker_died()
             except GarbledError as error:
                 # No request to stop would arrive any more.
                 self.send(failure_of(error))
@@ -156,7 +158,7 @@ def failure_before_trial(error: BaseException) -> Failed:
 def failure_of(error: BaseException, *, asked: bool = True) -> Failed:
     """Return the message to the worker about ``error``, which ended a trial.
 
-    ``asked`` is whether the trial had requested a parameter or begun to train. If not, every other trial
+    ``asked`` is whether the trial had requested a parameter or started to train. If not, every other trial
     would fail in the same way.
     """
     return replace(_failure_of(error, asked=asked), line=line_of_error(error))
@@ -177,8 +179,8 @@ def _failure_of(error: BaseException, *, asked: bool) -> Failed:
     if isinstance(error, ParameterError):
         return Failed(error_line(error, where=True), of_study=error.of_study or not asked)
     if isinstance(error, SweeperError):
-        own = getattr(error, "traceback", "")
-        return Failed(_text_of(error), traceback=printable(own), of_study=error.of_study)
+        trace = getattr(error, "traceback", "")
+        return Failed(_text_of(error), traceback=printable(trace), of_study=error.of_study)
     text = error_line(error, where=True)
     if isinstance(error, SystemExit):
         code = error.code if isinstance(error.code, int | None) else error_text(error)
@@ -198,10 +200,10 @@ def _disk_error(error: BaseException) -> str | None:
 
     Errors of TensorFlow and HDF5 contain the system's reason only in their text.
     """
-    seen: set[int] = set()
+    visited: set[int] = set()
     cause: BaseException | None = error
-    while cause is not None and id(cause) not in seen:
-        seen.add(id(cause))
+    while cause is not None and id(cause) not in visited:
+        visited.add(id(cause))
         if isinstance(cause, OSError) and cause.errno in _DISK_ERRORS:
             return os.strerror(cause.errno)
         if isinstance(cause, OSError) or type(cause).__module__.startswith("tensorflow."):
@@ -216,16 +218,16 @@ def _text_of(error: BaseException) -> str:
     return printable(shown_error(error))
 
 
-def worker_is_gone() -> NoReturn:
-    """End this process because its worker is gone."""
+def exit_because_worker_died() -> NoReturn:
+    """End this process, because its worker has died."""
     os._exit(EXIT_WORKER_GONE)
 
 
 def _users_part(trace: TracebackType | None) -> TracebackType | None:
     """Return the traceback from the first frame outside sweeper; the whole traceback if there is none."""
-    own = f"{Path(__file__).parents[2]}{os.sep}"
+    package = f"{Path(__file__).parents[2]}{os.sep}"
     part = trace
-    while part is not None and part.tb_frame.f_code.co_filename.startswith(own):
+    while part is not None and part.tb_frame.f_code.co_filename.startswith(package):
         part = part.tb_next
     return part or trace
 
@@ -235,7 +237,8 @@ def error_line(error: BaseException, *, where: bool) -> str:
 
     With ``where``, ``(in FUNCTION, FILE:LINE)`` is added, if a line of the user's code is known.
     """
-    kind, reason = type(error).__name__, _reason(printable(error_text(error), _LONGEST_TEXT))
+    kind = type(error).__name__
+    reason = _reason(printable(error_text(error), _LONGEST_TEXT))
     location = _location(error.__traceback__) if where else None
     missing = missing_package(error)
     advice = "" if missing is None else f"; {missing}"
@@ -260,8 +263,8 @@ def printable(text: str, longest: int = _LONGEST_TEXT) -> str:
     """
     if len(text) > longest:
         half = longest // 2
-        left = len(text) - 2 * half
-        text = f"{text[:half]} [… {left} characters left out …] {text[-half:]}"
+        omitted = len(text) - 2 * half
+        text = f"{text[:half]} [… {omitted} characters left out …] {text[-half:]}"
     return text.encode("utf-8", "backslashreplace").decode("utf-8").replace("\0", "\\x00")
 
 
@@ -269,17 +272,17 @@ def _reason(text: str) -> str:
     lines = _COLOURS.sub("", text).splitlines()
     if any(_TENSORFLOW.search(line) for line in lines):
         # Frames are indented; the other lines are the kernel's message.
-        said = [_NODES.sub("", line).rstrip() for line in lines if not line.startswith("  ")]
-        kept = [line.strip() for line in said if line.strip() and not _NO_REASON.match(line)]
-        lines = list(dict.fromkeys(kept)) or lines
+        messages = [_NODES.sub("", line).rstrip() for line in lines if not line.startswith("  ")]
+        reasons = [line.strip() for line in messages if line.strip() and not _NO_REASON.match(line)]
+        lines = list(dict.fromkeys(reasons)) or lines
     return " ".join(" ".join(lines).split())
 
 
 def _location(trace: TracebackType | None) -> str | None:
     """Return the innermost line of the user's own code, as ``in FUNCTION, FILE:LINE``."""
-    found = None
+    location = None
     for frame, line in traceback.walk_tb(trace):
         if is_users(frame.f_code.co_filename):
             name = frame.f_code.co_name
-            found = f"in {name}, {Path(frame.f_code.co_filename).name}:{line}"
-    return found
+            location = f"in {name}, {Path(frame.f_code.co_filename).name}:{line}"
+    return location

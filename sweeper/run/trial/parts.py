@@ -71,13 +71,14 @@ def strategy_scope(
         strategy = factory(trial)
     name = getattr(factory, "__qualname__", repr(factory))
     if not isinstance(strategy, tf.distribute.Strategy):
-        what = "None" if strategy is None else f"a {class_name(type(strategy))}"
+        returned = "None" if strategy is None else f"a {class_name(type(strategy))}"
         msg = (
-            f"the strategy factory {name} returned {what}; expected a tf.distribute.Strategy, such "
+            f"the strategy factory {name} returned {returned}; expected a tf.distribute.Strategy, such "
             'as tf.distribute.MirroredStrategy(["GPU:0", "GPU:1"])'
         )
         raise FactoryError(msg)
     check_strategy(strategy)
+    # There is no public name for the way in which a strategy adds the replicas' gradients.
     adding = getattr(strategy.extended, "_cross_device_ops", None)
     if strategy.num_replicas_in_sync > 1 and type(adding).__name__ == "CollectiveAllReduce":
         strategy = _MADE.setdefault(tuple(strategy.extended.worker_devices), strategy)
@@ -91,14 +92,12 @@ def check_made_in(strategy: Any, model: keras.Model, factory: str) -> None:
     Otherwise the model would train on one device, or on those of another strategy.
     """
     # The public `distribute_strategy` is that of the current scope.
-    own = model._distribute_strategy
-    if strategy is None or own is strategy:
+    model_strategy = model._distribute_strategy
+    if strategy is None or model_strategy is strategy:
         return
-    where = (
-        "outside every scope"
-        if own is None
-        else f"in the scope of another strategy, a {type(own).__name__}"
-    )
+    where = "outside every scope"
+    if model_strategy is not None:
+        where = f"in the scope of another strategy, a {type(model_strategy).__name__}"
     msg = (
         f"the model factory {factory} returned model {model.name!r}, which was made {where}; with "
         "Study(strategy=…) the factory runs in the scope of the study's "
@@ -114,17 +113,18 @@ def _without_tf_config() -> Iterator[None]:
     Strategies over several processes are refused. With the variable, creating one would first wait
     for the other processes, which do not exist.
     """
-    given = os.environ.pop("TF_CONFIG", None)
+    value = os.environ.pop("TF_CONFIG", None)
     try:
         yield
     finally:
-        if given is not None:
-            os.environ["TF_CONFIG"] = given
+        if value is not None:
+            os.environ["TF_CONFIG"] = value
 
 
 def seeds_of(assignment: Assignment) -> TrialSeeds:
     """Return the trial's seeds."""
-    settings, number = assignment.settings, assignment.number
+    settings = assignment.settings
+    number = assignment.number
     position = settings.repeating.seed_position(number, assignment.proposals)
     return TrialSeeds(settings.seed, position)
 
@@ -155,9 +155,10 @@ def check_enqueued(assignment: Assignment, trial: Trial, definition: StudyDefini
     Raises:
         ParameterError: The name is probably misspelt.
     """
-    given, suggested = assignment.enqueued, trial.params
-    drawn = [name for name in suggested if name not in given]
-    unused = [n for n, elsewhere in given.items() if n not in suggested and not elsewhere]
+    enqueued = assignment.enqueued
+    suggested = trial.params
+    drawn = [name for name in suggested if name not in enqueued]
+    unused = [n for n, elsewhere in enqueued.items() if n not in suggested and not elsewhere]
     if not drawn or not unused:
         return
     in_code = strings_in(definition.makers())
@@ -176,7 +177,7 @@ def check_enqueued(assignment: Assignment, trial: Trial, definition: StudyDefini
 
 @contextmanager
 def _explaining_repeats(assignment: Assignment) -> Iterator[None]:
-    """Context manager that says the trial's repeat in an `IndexError`, as of too few splits of data."""
+    """Context manager that adds the trial's repeat to an `IndexError`, as of too few splits of data."""
     try:
         yield
     except IndexError as error:
@@ -197,32 +198,33 @@ def make_plan(
     seeds: TrialSeeds,
     *,
     warn: Callable[[str], None] = lambda _message: None,
-    tell: Callable[[str], None] = lambda _stage: None,
+    report_stage: Callable[[str], None] = lambda _stage: None,
     process: Process = "trial",
 ) -> TrainingPlan:
     """Run the factories under guard, and return the plan of the training.
 
-    ``warn`` receives warnings to the user, and ``tell`` the next activity.
+    ``warn`` receives warnings to the user, and ``report_stage`` the next activity.
     """
-    factories, settings = definition.makers(), assignment.settings
+    factories = definition.makers()
+    settings = assignment.settings
     schedule = rung_schedule(settings.budget, settings.epochs)
     with (
         _explaining_repeats(assignment),
         Guard(warn=warn, process=process, factories=factories) as guard,
         strategy_scope(definition.strategy, trial, seeds) as strategy,
     ):
-        tell("building the model")
+        report_stage("building the model")
         model: keras.Model = build("model", definition.model, trial, seeds, guard)
         check_made_in(strategy, model, name_of(definition.model))
         step = build_step(definition.step, model, trial, seeds, guard)
-        tell("making the data")
+        report_stage("making the data")
         asks = trial.asks
         data: Data = build("data", definition.data, trial, seeds, guard)
         asked = trial.asks > asks
         check_rungs(() if schedule is None else schedule.rungs, settings.objective, data)
         callbacks = build("callbacks", definition.callbacks, trial, seeds, guard) or ()
         for callback in callbacks:
-            if any(callback is each for each in trial.output):
+            if any(callback is output for output in trial.output):
                 _draw_apart(callback)
         guard.check("tracked", trial.tracked)
         seed_everything(seeds.child("warm_start"))
@@ -234,7 +236,7 @@ def make_plan(
         data=data,
         callbacks=tuple(callbacks),
         epochs=settings.epochs,
-        objectives=tuple(each.name for each in settings.objectives),
+        objectives=tuple(objective.name for objective in settings.objectives),
         order_seed=seeds.sequence("order"),
         tracked=trial.tracked,
         output_only=trial.output,
@@ -279,7 +281,8 @@ def shortened(plan: TrainingPlan) -> tuple[TrainingPlan, Lengths]:
     """
     # The training itself reports notices about the data.
     train, validation = open_sources(plan.data, plan.order_seed, lambda _: None)
-    data, times = plan.data, 1.0
+    data = plan.data
+    times = 1.0
     steps = data.steps_per_epoch or train.steps
     if steps is None or steps > _MOST_STEPS:
         data = replace(data, steps_per_epoch=_SHORT_EPOCH)

@@ -51,8 +51,13 @@ def serve_trial(
         install()
         keep_for_check(names=True)
         # The directory of a trial has one for each attempt; that of a replay is a temporary one.
-        own = [str(Path(each).parent) for each in (assignment.log, assignment.files)]
-        RECORDER.begin([*own, *(each for each in assignment.checkpoints if "://" not in each)])
+        directories = [str(Path(path).parent) for path in (assignment.log, assignment.files)]
+        RECORDER.begin(
+            [
+                *directories,
+                *(location for location in assignment.checkpoints if "://" not in location),
+            ]
+        )
         if evaluates:
             RECORDER.active = False
         if assignment.source is not None:
@@ -63,7 +68,7 @@ def serve_trial(
         if RECORDER.active:
             study, runs = Path(assignment.log).parents[2:4]
             output = study if Path.cwd().is_relative_to(runs) else runs
-            RECORDER.look(roots_of(split_target(sys.argv[0])[0]), own=[*own, str(output)])
+            RECORDER.look(roots_of(split_target(sys.argv[0])[0]), own=[*directories, str(output)])
         if isinstance(order, Evaluation):
             from sweeper.run.trial.evaluation import evaluate
 

@@ -45,6 +45,7 @@ from sweeper.run.protocol.messages import (
     Assignment,
     CheckpointCommitted,
     CheckpointDeleted,
+    EnvironmentReport,
     EpochsEnded,
     Finished,
     Judge,
@@ -55,7 +56,6 @@ from sweeper.run.protocol.messages import (
     Started,
     StepsReached,
     StoppedHere,
-    Surroundings,
     Warned,
 )
 from sweeper.run.trial.parts import (
@@ -120,18 +120,18 @@ def redirect_files(callbacks: Sequence[keras.callbacks.Callback], directory: Pat
     for index, callback in enumerate(callbacks):
         for kind, attributes in _FILE_ATTRIBUTES:
             for attribute in attributes if isinstance(callback, kind) else ():
-                given = getattr(callback, attribute, None)
-                if not isinstance(given, str | Path):
+                value = getattr(callback, attribute, None)
+                if not isinstance(value, str | Path):
                     continue
-                path = Path(given)
+                path = Path(value)
                 if path.absolute().is_relative_to(directory.absolute()):
                     continue
-                own = directory / f".audit-{index}" / path.name
-                own.parent.mkdir(parents=True, exist_ok=True)
+                target = directory / f".audit-{index}" / path.name
+                target.parent.mkdir(parents=True, exist_ok=True)
                 for file in (path, path.with_name(f".{path.name}.before")):
                     if kind is keras.callbacks.CSVLogger and file.is_file():
-                        shutil.copyfile(file, own.with_name(file.name))
-                setattr(callback, attribute, str(own))
+                        shutil.copyfile(file, target.with_name(file.name))
+                setattr(callback, attribute, str(target))
 
 
 def run_trial(
@@ -155,7 +155,7 @@ def run_trial(
         trial,
         seeds,
         warn=warn,
-        tell=lambda stage: link.send(Preparing(stage)),
+        report_stage=lambda stage: link.send(Preparing(stage)),
         process=process,
     )
     check_enqueued(assignment, trial, definition)
@@ -164,7 +164,7 @@ def run_trial(
         plan = _as_replayed(definition, plan, order, assignment.files, link)
     seed_everything(seeds.child("training"))
     directories = [parse_location(directory) for directory in assignment.checkpoints]
-    known = [parse_location(location) for location in assignment.known]
+    locations = [parse_location(location) for location in assignment.known]
     # The trial's local directory also has copies of checkpoints that are uploaded.
     spool = Path(assignment.log).parent.parent
     _sweep_leftovers(directories, spool, warn)
@@ -172,9 +172,9 @@ def run_trial(
         assignment.origin, parameters=dict(trial.params), directory=str(trial.directory)
     )
     store_at = partial(open_store, spool=spool, origin=origin)
-    loaded = load_newest(directories, warn, known=known, origin=origin)
+    loaded = load_newest(directories, warn, known=locations, origin=origin)
     loaded = _relocated(loaded, trial.directory)
-    # A trial that has trained goes on, whatever other trials have done since.
+    # A trial that has trained continues, whatever other trials have done since.
     if loaded is None and order is None and not link.ask(Propose()).value:
         link.send(StoppedHere(step=0))
         return
@@ -192,17 +192,17 @@ def run_trial(
         observer.checkpoint_committed,
         observer.checkpoint_deleted,
         warn=warn,
-        kept=read_kept(directories, known, origin=origin),
+        kept=read_kept(directories, locations, origin=origin),
         trained_seconds=0.0 if loaded is None else loaded.trained_seconds,
     ) as writer:
         observer.writer = writer
-        made: list[TrainingLoop] = []
+        loops: list[TrainingLoop] = []
 
         def train(plan: TrainingPlan) -> TrainingLoop:
             loop = _made_loop(
                 plan, observer, loaded, definition=definition, assignment=assignment, link=link
             )
-            made.append(loop)
+            loops.append(loop)
             loop.run(loaded)
             return loop
 
@@ -211,11 +211,12 @@ def run_trial(
         except Stopped as stopped:
             writer.close()
             if isinstance(stopped, Paused):
-                link.send(_last_message(made[0], settings, observer, warn, paused=True))
+                link.send(_last_message(loops[0], settings, observer, warn, paused=True))
             else:
                 link.send(StoppedHere(step=observer.committed_step))
             return
     if not loop.pruned:
+        # Before the last message, because a trial without its model must not count as complete.
         keep_end(plan.model, assignment, observer.committed, store_at)
     link.send(_last_message(loop, settings, observer, warn))
 
@@ -235,12 +236,12 @@ def _made_loop(
         link.send(Warned(message))
 
     loop = TrainingLoop(plan, observer, warn)
-    surroundings = {
-        **_surroundings(definition, plan),
+    environment = {
+        **_environment(definition, plan),
         **_validation(definition, plan, assignment),
         **_began_from(loop, plan, loaded, warn),
     }
-    link.send(Surroundings(surroundings))
+    link.send(EnvironmentReport(environment))
     if not isinstance(assignment.order, Replay):
         _notice_first_length(definition.epochs, plan, loop.steps_per_epoch, warn)
     if loaded is not None:
@@ -263,10 +264,12 @@ def _last_message(
     *,
     paused: bool = False,
 ) -> Finished:
-    end, digest = loop.position, observer.committed_digest
+    end = loop.position
+    digest = observer.committed_digest
     if paused:
         check_rung(settings.objective, loop.epochs[-1])
-        step, value = observer.committed_step, last_value(loop, settings)
+        step = observer.committed_step
+        value = last_value(loop, settings)
         return Finished(step, value, digest, outcome="paused", epochs=end.epoch)
     if loop.pruned:
         value = last_value(loop, settings)
@@ -282,7 +285,8 @@ def _as_replayed(
     definition: StudyDefinition, plan: TrainingPlan, order: Replay, files: str, link: Link
 ) -> TrainingPlan:
     """Return the plan with the lengths and file paths of a replay, after a report on it."""
-    lengths, weights = None, ""
+    lengths = None
+    weights = ""
     if order.short:
         weights = weights_digest(plan.model)
         plan, lengths = shortened(plan)
@@ -312,7 +316,7 @@ def _judge(settings: StudySettings, link: Link) -> Callable[[Sequence[EpochRecor
     return judge if settings.pruner is not None else None
 
 
-def _surroundings(definition: StudyDefinition, plan: TrainingPlan) -> dict[str, Any]:
+def _environment(definition: StudyDefinition, plan: TrainingPlan) -> dict[str, Any]:
     exempted = sorted({class_name(type(obj)) for obj in plan.output_only})
     taken = take_fingerprint(jit_compile=bool(plan.model.jit_compile))
     if definition.strategy is not None:
@@ -335,9 +339,9 @@ def _validation(
     rows = validation_rows(plan)
     if rows is None:
         return {}
-    at = line_of(definition.data)
-    shown = "" if at is None else f"{at}: "
-    return {"validation": {"rows": rows, "factory": name_of(definition.data), "at": shown}}
+    line = line_of(definition.data)
+    prefix = "" if line is None else f"{line}: "
+    return {"validation": {"rows": rows, "factory": name_of(definition.data), "at": prefix}}
 
 
 def _began_from(
@@ -346,7 +350,7 @@ def _began_from(
     loaded: LoadedCheckpoint | None,
     warn: Callable[[str], None],
 ) -> dict[str, Any]:
-    """Return the part of the attempt's surroundings that describes the warm start.
+    """Return the part of the attempt's environment that describes the warm start.
 
     A resumed trial has its weights already, so only the file's digest is read.
     """
@@ -370,6 +374,7 @@ def _notice_first_length(
     Then the trial differs from one that had the new length from its beginning. The constants of a schedule
     without `get_config` are its attributes.
     """
+    # The public `learning_rate` is the present number, and not the schedule.
     rate = getattr(plan.model.optimizer, "_learning_rate", None)
     schedules = keras.optimizers.schedules.LearningRateSchedule
     if plan.epochs <= first or steps is None or not isinstance(rate, schedules):
@@ -412,12 +417,13 @@ def _final_values(
 
     ``warn`` is called where the value is not of the delivered weights.
     """
-    names = [each.name for each in settings.objectives]
+    names = [objective.name for objective in settings.objectives]
     reported = [_reported(loop, name) for name in names]
-    last, (end, _) = tuple(values[-1][1] for values in reported), reported[0][-1]
+    last = tuple(values[-1][1] for values in reported)
+    end = reported[0][-1][0]
     if settings.at == "best":
         value = last_value(loop, settings)
-        best = next(epoch for epoch, own in reported[0] if own is value)
+        best = next(epoch for epoch, reported_value in reported[0] if reported_value is value)
         return (value,), None if best == end else f"epoch {best + 1}"
     epoch = loop.delivered_epoch(names)
     if epoch == end:
@@ -431,14 +437,14 @@ def _final_values(
             "objective that the model reports"
         )
         return last, None
-    found = tuple(metrics[name] for name in names)
+    measured = tuple(metrics[name] for name in names)
     if settings.at == "last":
         warn(
             f"at='last': the value is {names[0]!r} at the last epoch, {last[0]:.6g}; that of the "
-            f"weights that load_model() returns is {found[0]:.6g}"
+            f"weights that load_model() returns is {measured[0]:.6g}"
         )
         return last, None
-    return found, "after training" if epoch is None else f"epoch {epoch + 1}"
+    return measured, "after training" if epoch is None else f"epoch {epoch + 1}"
 
 
 def _reported(loop: TrainingLoop, objective: str) -> list[tuple[int, float]]:
@@ -451,7 +457,7 @@ def _reported(loop: TrainingLoop, objective: str) -> list[tuple[int, float]]:
     return values
 
 
-_TELL_EVERY = 0.25
+_REPORT_INTERVAL = 0.25
 """Seconds between two `StepsReached`."""
 
 
@@ -508,9 +514,9 @@ class TrialObserver(Observer):
 
     def steps_done(self, position: Position) -> None:
         super().steps_done(position)
-        now = time.monotonic()
-        if now - self._reported >= _TELL_EVERY:
-            self._reported = now
+        seconds = time.monotonic()
+        if seconds - self._reported >= _REPORT_INTERVAL:
+            self._reported = seconds
             self._link.send(StepsReached(epoch=position.epoch, step=position.step))
 
     def epoch_ended(self, record: EpochRecord, step: int, seconds: float) -> None:
@@ -544,7 +550,7 @@ _NEVER = 1 << 30
 
 
 class ReplayObserver(TrialObserver):
-    """Observer of a replay, which takes the checkpoints of its order alone, and kills itself where that says so."""
+    """Observer of a replay, which takes the checkpoints of its order alone, and kills itself at the order's step."""
 
     def __init__(self, link: Link, order: Replay) -> None:
         super().__init__(link, "auto")
@@ -560,7 +566,8 @@ class ReplayObserver(TrialObserver):
         return min((p - step for p in ends if p is not None and p > step), default=_NEVER)
 
     def is_due(self, position: Position) -> bool:
-        step, epoch = position.step, position.epoch
+        step = position.step
+        epoch = position.epoch
         also = self._also_after is not None and step >= self._also_after
         if also:
             self._also_after = None
@@ -571,6 +578,7 @@ class ReplayObserver(TrialObserver):
     def steps_done(self, position: Position) -> None:
         super().steps_done(position)
         if self._die_after is not None and position.step >= self._die_after:
+            # The next process resumes from a checkpoint that is still being written.
             self.writer.flush()
             os.kill(os.getpid(), signal.SIGKILL)
 
@@ -578,8 +586,9 @@ class ReplayObserver(TrialObserver):
 def authors_of(definition: StudyDefinition, plan: TrainingPlan) -> StudyAuthors:
     """Return the user's factories and the callbacks of a trial."""
     model, data = (
-        Authored(name_of(each), line_of(each)) for each in (definition.model, definition.data)
+        Authored(name_of(factory), line_of(factory))
+        for factory in (definition.model, definition.data)
     )
     kinds = [type(callback) for callback in plan.callbacks]
-    callbacks = (Authored(each.__qualname__, line_of(each), measured_names(each)) for each in kinds)
+    callbacks = (Authored(kind.__qualname__, line_of(kind), measured_names(kind)) for kind in kinds)
     return StudyAuthors(model, data, tuple(callbacks))

@@ -6,7 +6,7 @@ present runs directory, under the same names, and then at its stored path. A cop
 is, and the original is not changed. Missing checkpoints are reported before any step is trained again.
 
 A study that is new to the database owns no files, so all files under its name belong to another study.
-Only a study that has begun trials in this database may adopt a directory whose marker is missing.
+Only a study that has started trials in this database may adopt a directory whose marker is missing.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def check_new_study(paths: RunPaths, storage: str) -> None:
 
 
 def claim_directories(paths: RunPaths, study: StudyRow, *, begun: bool) -> None:
-    """Mark the study's directories as its own; ``begun`` is whether it has begun trials."""
+    """Mark the study's directories as its own; ``begun`` is whether it has started trials."""
     for directory in paths.study_directories:
         claim_directory(directory, marker_of(study), adopt=begun)
 
@@ -99,13 +99,15 @@ class Located:
 
     def notice(self, trial: TrialRecord, files: Path) -> str | None:
         """Return a notice before the trial resumes, or None; ``files`` is the present `Trial.directory`."""
-        number, missing, listed = trial.number, self.missing, len(trial.checkpoints)
+        number = trial.number
+        missing = self.missing
+        listed = len(trial.checkpoints)
         if missing is not None:
-            again = f"from step {self.reached}" if self.reached else "from the beginning"
+            start = f"from step {self.reached}" if self.reached else "from the beginning"
             return (
                 f"trial {number}: the database lists {listed} checkpoints, and the newest, of "
                 f"step {missing.step}, is no longer at {missing.path}; the steps are trained "
-                f"again, {again}. If the checkpoints were moved, stop this run, and name their "
+                f"again, {start}. If the checkpoints were moved, stop this run, and name their "
                 "place with --runs-dir or --checkpoints"
             )
         if self.apart:
@@ -120,23 +122,24 @@ class Located:
 def locate(trial: TrialRecord, paths: RunPaths) -> Located:
     """Return the present paths of a trial's checkpoints."""
     present = {r.path: present_path(r, trial.number, paths) for r in trial.checkpoints}
-    known = [path for path in present.values() if path is not None]
-    moved = {was: str(now) for was, now in present.items() if now is not None and str(now) != was}
-    apart = [
-        str(path.parent)
-        for was, path in present.items()
-        if isinstance(path, Path)
-        and was not in moved
-        and not any(map(path.is_relative_to, paths.study_directories))
-    ]
-    newest, missing = max(known, key=_step, default=None), None
-    reached = max(map(_step, known), default=0)
+    existing = [path for path in present.values() if path is not None]
+    moved: dict[str, str] = {}
+    apart: list[str] = []
+    for recorded, path in present.items():
+        if path is not None and str(path) != recorded:
+            moved[recorded] = str(path)
+        elif isinstance(path, Path) and not any(map(path.is_relative_to, paths.study_directories)):
+            apart.append(str(path.parent))
+    newest = max(existing, key=_step, default=None)
+    missing = None
+    reached = max(map(_step, existing), default=0)
     listed = max(trial.checkpoints, key=lambda record: record.step, default=None)
     if listed is not None and listed.step > reached:
+        # A process that died may have written a later one, which the database does not list.
         reached = max([reached, *map(_step, listed_checkpoints(trial, paths))])
         missing = listed if listed.step > reached else None
     return Located(
-        known=tuple(dict.fromkeys(map(str, known))),
+        known=tuple(dict.fromkeys(map(str, existing))),
         moved=moved,
         gone=tuple(
             r.path for r in trial.checkpoints if present[r.path] is None and r.step < reached
@@ -158,8 +161,10 @@ def bring_files(newest: Path, files: Path) -> None:
     """
     try:
         origin = read_manifest(newest).origin
-        before = None if origin is None or not origin.directory else Path(origin.directory)
-        if before is None or before == files or not before.is_dir():
+        if origin is None or not origin.directory:
+            return
+        former = Path(origin.directory)
+        if former == files or not former.is_dir():
             return
         if files.is_dir():
             if any(files.iterdir()):
@@ -169,7 +174,7 @@ def bring_files(newest: Path, files: Path) -> None:
         sweep_leftovers(files.parent)
         # Under a temporary name, so that no partial copy is used.
         temporary = files.with_name(unfinished_name("writing", files.name))
-        shutil.copytree(before, temporary, symlinks=True)
+        shutil.copytree(former, temporary, symlinks=True)
         temporary.rename(files)
     except (OSError, shutil.Error) as error:
         msg = (
@@ -187,7 +192,8 @@ def present_path(record: CheckpointRecord, number: int, paths: RunPaths) -> Loca
     recorded = parse_location(record.path)
     if isinstance(recorded, RemotePath):
         return recorded
-    attempt, candidates = _ATTEMPT.fullmatch(recorded.parent.parent.name), [recorded]
+    attempt = _ATTEMPT.fullmatch(recorded.parent.parent.name)
+    candidates = [recorded]
     if attempt is not None:
         below = (
             p.checkpoints(number, int(attempt[1]))
@@ -206,11 +212,11 @@ def present_path(record: CheckpointRecord, number: int, paths: RunPaths) -> Loca
 
 def listed_checkpoints(trial: TrialRecord, paths: RunPaths) -> list[Location]:
     """Return all checkpoints in the directories of earlier attempts, also those not in the database."""
-    found: list[Location] = []
+    locations: list[Location] = []
     for attempt in trial.attempts[trial.anew_after :]:
         directory = paths.checkpoints(trial.number, attempt.number)
-        found += list_checkpoints(directory)
-    return found
+        locations += list_checkpoints(directory)
+    return locations
 
 
 def _step(location: Location) -> int:

@@ -43,7 +43,7 @@ class StudyAccess:
     replayed_attributes: ReplayedAttributes = field(default_factory=ReplayedAttributes)
 
     @cached_property
-    def impatient(self) -> Repository:
+    def repository_with_short_timeout(self) -> Repository:
         """Return the repository whose calls give up after a second, for callers that retry."""
         return self.repository.with_patience(CALL_PATIENCE)
 
@@ -60,7 +60,7 @@ class SlotContext:
             messages to the attempt's supervisor (`sweeper.run.worker.inline`).
         listener: Receives every event, one at a time. An error that it raises ends the run after every
             trial has written a checkpoint; the listener is then not called again.
-        devices: The device of each slot that begins; at least as many as slots.
+        devices: The device of each slot that starts; at least as many as slots.
         stopping: Set when the slots should stop their trials at a checkpoint.
         killing: Set when the slots should kill their trials.
         error: The first error that ends the run and does not concern one trial only.
@@ -90,9 +90,9 @@ class SlotContext:
     attempt_ended: threading.Condition = field(default_factory=threading.Condition)
 
     def __post_init__(self) -> None:
-        self.health = DatabaseHealth(self.tell, LONGEST_ABSENCE)
+        self.health = DatabaseHealth(self.report, LONGEST_ABSENCE)
         self.leases = LeaseKeeper(
-            repository=self.study.impatient,
+            repository=self.study.repository_with_short_timeout,
             study=self.study.settings.name,
             worker=self.study.worker,
             row=self.worker_row,
@@ -106,8 +106,9 @@ class SlotContext:
         """Return whether trials that are starting will show if every trial fails before its first step."""
         return self.failed_early and not self.trained and bool(self.starting)
 
-    def tell(self, event: Event) -> None:
+    def report(self, event: Event) -> None:
         """Call the listener; its error ends the run instead of being raised here."""
+        # Threads of slots, leases and counts report, and a listener need not be thread-safe.
         with self._reporting:
             if not self._listening:
                 return
@@ -119,12 +120,12 @@ class SlotContext:
                 if not (isinstance(error, OSError) and self.stopping.is_set()):
                     self.abort(error)
 
-    def tell_of_checkpoints(self, trial: TrialRecord, located: Located) -> None:
+    def report_checkpoints(self, trial: TrialRecord, located: Located) -> None:
         """Report, once for each trial, that its checkpoints were moved or are missing."""
         notice = located.notice(trial, self.study.paths.trial_files(trial.number))
         if notice is not None and trial.number not in self._reported:
             self._reported.add(trial.number)
-            self.tell(Notice(notice))
+            self.report(Notice(notice))
 
     def ask(self, call: Callable[[], T]) -> T:
         """Call the database until it answers, is unreachable for too long, or until a stop is requested."""
@@ -153,7 +154,7 @@ class SlotContext:
     def stop(self, how: StopRequest) -> None:
         """Stop every slot because a stop of the study was requested."""
         self.request_stop(how)
-        self.tell(
+        self.report(
             RunStopping(
                 "the study was asked to stop at once: killing the trials"
                 if how == "kill"

@@ -29,13 +29,13 @@ _LONGEST_PAUSE = 1.0
 class DatabaseHealth:
     """Health of the database, shared by all callers in a worker.
 
-    ``tell`` receives a notice when it becomes unreachable and when it answers again; after ``limit`` seconds
+    ``listener`` receives a notice when it becomes unreachable and when it answers again; after ``limit`` seconds
     waiting callers give up.
     """
 
-    def __init__(self, tell: Callable[[Event], None], limit: float = LONGEST_ABSENCE) -> None:
+    def __init__(self, listener: Callable[[Event], None], limit: float = LONGEST_ABSENCE) -> None:
         self.limit = limit
-        self._tell = tell
+        self._listener = listener
         self._changing = threading.Lock()
         self._away_since: float | None = None
         self._error: DatabaseUnavailableError | None = None
@@ -59,7 +59,8 @@ class DatabaseHealth:
         )
 
     def failed(self, error: DatabaseUnavailableError, since: float) -> None:
-        """Record that a call that began at ``since``, on the monotonic clock, failed."""
+        """Record that a call that started at ``since``, on the monotonic clock, failed."""
+        # Of several callers that fail at once, one reports; it does so after the lock, as listeners are slow.
         with self._changing:
             first = self._away_since is None
             self._error = error
@@ -67,10 +68,10 @@ class DatabaseHealth:
                 self._away_since = since
         if first:
             ago = timedelta(seconds=time.monotonic() - since)
-            at = (datetime.now(UTC) - ago).astimezone().strftime("%H:%M:%S")
-            self._tell(
+            time_of_day = (datetime.now(UTC) - ago).astimezone().strftime("%H:%M:%S")
+            self._listener(
                 Notice(
-                    f"the database is unreachable since {at}: {error}. Training continues, and "
+                    f"the database is unreachable since {time_of_day}: {error}. Training continues, and "
                     f"reports of trials are kept; after {self.limit:.0f} s trials checkpoint and "
                     "stop"
                 )
@@ -78,13 +79,15 @@ class DatabaseHealth:
 
     def answered(self) -> None:
         """Record that a call was answered."""
+        # Nearly always, so it is read without the lock first.
         if self._away_since is None:
             return
         with self._changing:
             gone = self.away_for
-            was_away, self._away_since = self._away_since is not None, None
+            was_away = self._away_since is not None
+            self._away_since = None
         if was_away:
-            self._tell(Notice(f"the database is reachable again after {gone:.0f} s"))
+            self._listener(Notice(f"the database is reachable again after {gone:.0f} s"))
 
     def retrying(
         self,
@@ -176,6 +179,7 @@ class WriteQueue:
 
     def _carry_out(self, call: Write[T]) -> T:
         try:
+            # No write follows one that failed, because each may depend on the earlier ones.
             self.check()
             return self._health.retrying(call, self._closed.is_set, self._closed.wait)
         except BaseException as error:

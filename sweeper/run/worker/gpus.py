@@ -41,16 +41,16 @@ def find_gpus(wanted: str) -> dict[str, int | None]:
     Their values are their memory in megabytes, or None if unknown. If no tool lists the machine's GPUs, ids are accepted without a check, provided that a driver is
     loaded or the environment lists ids.
     """
-    known = _known()
-    given = next((os.environ[name] for name in _VARIABLES if name in os.environ), None)
+    memory_by_id = _known()
+    visible = next((os.environ[name] for name in _VARIABLES if name in os.environ), None)
     if wanted == "all":
-        ids = list(known) if given is None else _ids(given)
+        ids = list(memory_by_id) if visible is None else _ids(visible)
         # The tools list each GPU a second time, by its uuid.
-        ids = [i for i in ids if not i.startswith("GPU-")] if given is None else ids
+        ids = [i for i in ids if not i.startswith("GPU-")] if visible is None else ids
         if not ids:
-            seen = "nvidia-smi names none" if given is None else f"it is {given!r}"
+            reason = "nvidia-smi names none" if visible is None else f"it is {visible!r}"
             msg = (
-                f"--gpus all: no GPU was found here ({seen}); check CUDA_VISIBLE_DEVICES, name "
+                f"--gpus all: no GPU was found here ({reason}); check CUDA_VISIBLE_DEVICES, name "
                 "the GPUs with --gpus 0,1, or leave --gpus out"
             )
             raise UsageError(msg)
@@ -59,19 +59,19 @@ def find_gpus(wanted: str) -> dict[str, int | None]:
         if not ids or len(set(ids)) != len(ids):
             msg = f"--gpus {wanted}: give ids with commas between, each once, such as 0,1; or all"
             raise UsageError(msg)
-        if not known and not _ids(given or "") and not _has_driver():
+        if not memory_by_id and not _ids(visible or "") and not _has_driver():
             msg = (
                 f"--gpus {wanted}: no GPU was found here (nvidia-smi names none, "
                 f"CUDA_VISIBLE_DEVICES has no id, and {_DEVICES} has neither nvidia0 nor "
                 "kfd); leave --gpus out to train on the CPU, or use a machine with a GPU"
             )
             raise UsageError(msg)
-        missing = [i for i in ids if known and i not in known]
-        if missing:
-            there = ", ".join(i for i in known if not i.startswith("GPU-"))
-            msg = f"--gpus {wanted}: there is no GPU {', '.join(missing)} here; there are {there}"
+        missing = [i for i in ids if i not in memory_by_id]
+        if memory_by_id and missing:
+            present = ", ".join(i for i in memory_by_id if not i.startswith("GPU-"))
+            msg = f"--gpus {wanted}: there is no GPU {', '.join(missing)} here; there are {present}"
             raise UsageError(msg)
-    return {i: known.get(i) for i in ids}
+    return {i: memory_by_id.get(i) for i in ids}
 
 
 def share_gpus(
@@ -108,19 +108,20 @@ def _ids(text: str) -> list[str]:
 
 def _known() -> dict[str, int | None]:
     """Return the memory in megabytes of each GPU, by its number and its uuid, as nvidia-smi lists them."""
-    found: dict[str, int | None] = {}
+    memory_by_id: dict[str, int | None] = {}
     for line in _listed().splitlines():
         parts = [part.strip() for part in line.split(",")]
         if len(parts) == 3 and parts[0].isdigit():
             memory = int(parts[2]) if parts[2].isdigit() else None
-            found[parts[0]] = found[parts[1]] = memory
-    return found
+            memory_by_id[parts[0]] = memory_by_id[parts[1]] = memory
+    return memory_by_id
 
 
 def _listed() -> str:
     """Return the output of nvidia-smi; nothing if there is none, or it fails."""
     try:
-        done = subprocess.run(_NVIDIA, capture_output=True, text=True, timeout=30, check=True)
+        # nvidia-smi may have to load the driver first, which takes seconds.
+        completed = subprocess.run(_NVIDIA, capture_output=True, text=True, timeout=30, check=True)
     except (OSError, subprocess.SubprocessError):
         return ""
-    return done.stdout
+    return completed.stdout

@@ -45,8 +45,10 @@ class InlineTrials:
         from sweeper.train.userstate.walk import changes_undone
 
         keras.backend.clear_session()
+        # The earlier trial's model is in reference cycles, and its memory is needed now.
         gc.collect()
-        link, settings = _InlineLink(supervisor), assignment.settings
+        link = _InlineLink(supervisor)
+        settings = assignment.settings
         try:
             configure_tensorflow(threads=settings.threads, deterministic=settings.deterministic)
         except RuntimeError as error:
@@ -57,7 +59,9 @@ class InlineTrials:
             )
             raise ExecutionError(msg) from error
         factories = [
-            (name_of(each), each) for each in self._definition.makers() if each is not None
+            (name_of(factory), factory)
+            for factory in self._definition.makers()
+            if factory is not None
         ]
         try:
             with changes_undone(factories, lambda message: link.send(Warned(message))):

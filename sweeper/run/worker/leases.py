@@ -72,11 +72,15 @@ class LeaseKeeper:
     _looked: float = -math.inf
 
     def __post_init__(self) -> None:
-        self._entering, self._holding, self._looking = (threading.Lock() for _ in range(3))
+        # Three locks, so that a slow call to the database under one blocks neither of the others.
+        self._entering = threading.Lock()
+        self._holding = threading.Lock()
+        self._looking = threading.Lock()
         self._ended = threading.Event()
         self._thread = threading.Thread()
 
     def __enter__(self) -> Self:
+        # Slots enter at the same time, and only the first one adds the row.
         with self._entering:
             if self._inside == 0:
                 join = partial(self.repository.join, self.study, self.worker, **asdict(self.row))
@@ -95,13 +99,14 @@ class LeaseKeeper:
             if self._inside:
                 return
             self._ended.set()
+            # Joined first, so that no renewal follows the row's end.
             self._thread.join()
             # If the database cannot be reached, the worker counts as gone when its lease ends.
             with contextlib.suppress(DatabaseUnavailableError):
                 self.repository.leave(self.row.key, None if self.error is None else str(self.error))
 
     def hold(self, token: int) -> threading.Event:
-        """Begin to renew the lease of the attempt ``token``; return an event that is set when it is lost."""
+        """Start to renew the lease of the attempt ``token``; return an event that is set when it is lost."""
         with self._holding:
             return self._held.setdefault(token, threading.Event())
 
@@ -134,16 +139,18 @@ class LeaseKeeper:
             try:
                 if _now() >= due:
                     self._renew()
+                    # Half a poll early, so that waiting for whole polls makes no renewal late.
                     due = _now() + self.row.lease_seconds / _RENEWALS - self._interval / 2
-                how = self.repository.stop_requested(self.study)
-                if how is not None and how != self._stop:
-                    self.on_stop(how)
-                self._stop = how
+                request = self.repository.stop_requested(self.study)
+                if request is not None and request != self._stop:
+                    self.on_stop(request)
+                self._stop = request
                 self.health.answered()
             except DatabaseUnavailableError as error:
                 if error.passing:
                     self.health.failed(error, began)
                 else:
+                    # The slots stop now; until they have ended, their leases are still renewed.
                     self.on_error(error)
                     self._ended.wait(_LONGEST_POLL)
             except Exception as error:
@@ -152,11 +159,14 @@ class LeaseKeeper:
                 return
 
     def _renew(self) -> None:
+        # Copied, because slots hold and release leases while the database answers.
         with self._holding:
-            asked = dict(self._held)
-        held = self.repository.renew(asked.keys(), self.row.lease_seconds, worker_key=self.row.key)
-        for token, lost in asked.items():
-            if token not in held:
+            leases = dict(self._held)
+        renewed = self.repository.renew(
+            leases.keys(), self.row.lease_seconds, worker_key=self.row.key
+        )
+        for token, lost in leases.items():
+            if token not in renewed:
                 lost.set()
 
 

@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from sweeper.files.uses import FileFinding, TrialUses
+from sweeper.files.uses import FileFinding, FileUse, TrialUses
 from sweeper.files.walk import MOST_ENTRIES
 
 _SHOWN = 3
@@ -28,27 +28,24 @@ def left_behind(trial: TrialUses, database: str, *, cut: bool = False) -> Iterat
         yield FileFinding("note", "/", message)
     temporary = os.path.realpath(tempfile.gettempdir())
     here = os.path.realpath(Path.cwd())
-    # Hidden directories have the state of tools, such as a test runner's or an editor's, which write meanwhile.
-    own = [
-        use
-        for use in trial.uses
-        if (
-            use.wrote
-            or (
-                use.left
-                and "/." not in use.path.removeprefix(here)
-                and not _is_ours(use.path, database)
-            )
-        )
-        and (_below(use.path, here) or not _below(use.path, temporary))
-    ]
-    if not own:
+
+    def is_found_later(use: FileUse) -> bool:
+        if _below(use.path, temporary) and not _below(use.path, here):
+            return False
+        if use.wrote:
+            return True
+        # Hidden directories have the state of tools, such as an editor's, which write meanwhile.
+        hidden = "/." in use.path.removeprefix(here)
+        return use.left and not hidden and not _is_ours(use.path, database)
+
+    uses = [use for use in trial.uses if is_found_later(use)]
+    if not uses:
         return
-    wrote = _listed([use.name for use in own if use.wrote])
-    changed = _listed([use.name for use in own if use.left])
-    seen = [f"{trial.who} left {wrote}"] * bool(wrote)
-    seen += [f"{changed} appeared or changed while {trial.who} ran"] * bool(changed)
-    message = f"{', and '.join(seen)}: a later trial can read it, and `sweeper check FILE` tells whether one depends on it"
+    wrote = _listed([use.name for use in uses if use.wrote])
+    changed = _listed([use.name for use in uses if use.left])
+    clauses = [f"{trial.who} left {wrote}"] * bool(wrote)
+    clauses += [f"{changed} appeared or changed while {trial.who} ran"] * bool(changed)
+    message = f"{', and '.join(clauses)}: a later trial can read it, and `sweeper check FILE` tells whether one depends on it"
     yield FileFinding("note", "", message)
 
 

@@ -101,9 +101,9 @@ class TrialClock:
 
         ``trained_before`` are the seconds of training in the checkpoint from which the trial resumed.
         """
-        now = self._clock()
-        self._seconds += min(now - self._looked, _LONGEST_LOOK)
-        self._looked = now
+        moment = self._clock()
+        self._seconds += min(moment - self._looked, _LONGEST_LOOK)
+        self._looked = moment
         seconds = self._seconds + trained_before
         return seconds if self.limit is not None and seconds > self.limit else None
 
@@ -142,13 +142,13 @@ def end_of(
             ),
             fault="time",
         )
-    how = f"the trial's process {death.status.describe()}"
+    cause = f"the trial's process {death.status.describe()}"
     if death.ran_out:
-        how = "the trial's process was killed by the kernel because memory ran out"
+        cause = "the trial's process was killed by the kernel because memory ran out"
     elif death.status.killed:
-        how += " by another process, not for lack of memory"
+        cause += " by another process, not for lack of memory"
     fault: Fault = "memory" if death.ran_out else "crash"
-    return _crash(claim, settings, fault, f"{how}; its output is in {log}", death.kept)
+    return _crash(claim, settings, fault, f"{cause}; its output is in {log}", death.kept)
 
 
 def _end_of_mistake(claim: Claim, failed: Failed, *, trained: bool) -> AttemptEnd:
@@ -157,14 +157,12 @@ def _end_of_mistake(claim: Claim, failed: Failed, *, trained: bool) -> AttemptEn
     A trial that has trained fails, and starts again under a changed definition. Otherwise the trial is
     interrupted, and the next run resumes it.
     """
-    again = (
-        "then this trial starts again, and the others follow"
-        if trained
-        else "then this trial and the others begin"
-    )
+    consequence = "then this trial and the others begin"
+    if trained:
+        consequence = "then this trial starts again, and the others follow"
     msg = (
         f"trial {claim.number} shows that no trial of the study can succeed: {failed.error}. No "
-        f"other trial was started. Fix the study and run it again: {again}. `sweeper logs "
+        f"other trial was started. Fix the study and run it again: {consequence}. `sweeper logs "
         f"{claim.study} {claim.number}` has the trial's output"
     )
     independence = failed.error.startswith(f"{IndependenceError.__name__}:")
@@ -190,36 +188,38 @@ def _end_of_failure(
     if failed.fault == "definition":
         return AttemptEnd("interrupted", error=error, stops=DefinitionChangedError(failed.error))
     if failed.fault == "memory":
-        how = f"the trial ran out of memory: {failed.error}; its output is in {log}"
-        end = _crash(claim, settings, "memory", how, death.kept)
-        return replace(end, error=_with_traceback(failed, how))
+        cause = f"the trial ran out of memory: {failed.error}; its output is in {log}"
+        end = _crash(claim, settings, "memory", cause, death.kept)
+        return replace(end, error=_with_traceback(failed, cause))
     allowed = settings.retries.error
-    left = allowed - claim.faults("error")
+    remaining = allowed - claim.faults("error")
     notice = None
-    if left > 0:
-        notice = f"trial {claim.number}: {failed.error}; {_again(left, allowed, death.kept)}"
-    return AttemptEnd("failed", error=error, fault="error", goes_on=left > 0, notice=notice)
+    if remaining > 0:
+        notice = f"trial {claim.number}: {failed.error}; {_again(remaining, allowed, death.kept)}"
+    return AttemptEnd("failed", error=error, fault="error", goes_on=remaining > 0, notice=notice)
 
 
 def _crash(
-    claim: Claim, settings: StudySettings, fault: Fault, how: str, kept: int | None
+    claim: Claim, settings: StudySettings, fault: Fault, cause: str, kept: int | None
 ) -> AttemptEnd:
     allowed = settings.retries.after(fault)
-    left = allowed - claim.faults(fault)
-    notice = f"trial {claim.number}: {how}; {_again(left, allowed, kept)}" if left > 0 else None
-    return AttemptEnd("crashed", error=how, final=left <= 0, fault=fault, notice=notice)
+    remaining = allowed - claim.faults(fault)
+    notice = None
+    if remaining > 0:
+        notice = f"trial {claim.number}: {cause}; {_again(remaining, allowed, kept)}"
+    return AttemptEnd("crashed", error=cause, final=remaining <= 0, fault=fault, notice=notice)
 
 
 def _with_traceback(failed: Failed, line: str) -> str:
     return f"{failed.traceback}\n{line}" if failed.traceback else line
 
 
-def _again(left: int, allowed: int, kept: int | None) -> str:
-    """Return how the next attempt begins; ``left`` is the number of attempts left, including it."""
-    how = "it starts again, because it has no checkpoint"
-    if kept is not None:
-        how = f"it resumes from its checkpoint of step {kept}"
-    return f"{how} (retry {allowed - left + 1} of {allowed})"
+def _again(remaining: int, allowed: int, step: int | None) -> str:
+    """Return how the next attempt starts; ``remaining`` is the number of attempts left, including it, and ``step`` its checkpoint's."""
+    start = "it starts again, because it has no checkpoint"
+    if step is not None:
+        start = f"it resumes from its checkpoint of step {step}"
+    return f"{start} (retry {allowed - remaining + 1} of {allowed})"
 
 
 def rung_event(rung: DecidedRung) -> RungDecided:
@@ -227,11 +227,11 @@ def rung_event(rung: DecidedRung) -> RungDecided:
     trials = ", ".join(map(str, rung.promoted))
     which = f"trial{'s' * (len(rung.promoted) > 1)} {trials}" if trials else "no trial"
     compared = len(rung.promoted) + len(rung.ended)
-    said = (
+    text = (
         f"rung of bracket {rung.bracket} after {rung.epochs} epochs: promoted {which} "
         f"({len(rung.promoted)} of {compared})"
     )
-    return RungDecided(said, **asdict(rung))
+    return RungDecided(text, **asdict(rung))
 
 
 def all_fail_alike(study: str, count: int, line: str, *, early: bool) -> TrialError:

@@ -36,9 +36,9 @@ from sweeper.run.launch.trial_process import (
     Isolation,
     TrialProcess,
     TrialSupervisor,
-    converse,
     progress_of,
     send,
+    supervise_messages,
 )
 from sweeper.run.protocol.channel import GarbledError
 from sweeper.run.protocol.messages import (
@@ -46,6 +46,7 @@ from sweeper.run.protocol.messages import (
     Assignment,
     CheckpointCommitted,
     CheckpointDeleted,
+    EnvironmentReport,
     EpochsEnded,
     Failed,
     FilesUsed,
@@ -60,7 +61,6 @@ from sweeper.run.protocol.messages import (
     Stop,
     StoppedHere,
     Suggest,
-    Surroundings,
     Warned,
     assignment_of,
 )
@@ -86,13 +86,13 @@ from sweeper.support.error_texts import shown_error
 from sweeper.train.fingerprint import differences
 from sweeper.train.randomness.seeds import TrialSeeds
 
-_PARTING = 10.0
+_CLOSE_TIMEOUT = 10.0
 """Seconds for which an attempt's end waits for an unreachable database after a request to stop."""
-_PARTING_AT_ONCE = 5.0  # the same after a request to kill; longer than a slow answer takes
-_SILENT = 5.0
-"""Seconds for which a slot waits for other trials without a word: the end of every sweep is such a wait."""
-_PROPOSING = 0.2
-"""Seconds between two questions whether lower trials have asked for their parameters."""
+_CLOSE_TIMEOUT_AT_KILL = 5.0  # the same after a request to kill; longer than a slow answer takes
+_SILENT_WAIT = 5.0
+"""Seconds for which a slot waits for other trials without a notice: the end of every sweep is such a wait."""
+_PROPOSAL_INTERVAL = 0.2
+"""Seconds between two queries whether lower trials have requested their parameters."""
 _KILLED = "killed on request"
 _LONGEST_NAME = 40
 """Characters of a study's name in `Trial.run_id`; trackers allow 64 or more in all."""
@@ -120,7 +120,8 @@ def serve_slot(context: SlotContext, audit: Audit | None = None) -> None:
 def _serve(context: SlotContext, audit: Audit | None) -> None:
     device = next(context.devices)
     with context.leases:
-        said, began_to_wait = "", None
+        reported = ""
+        began_to_wait = None
         while not context.stopping.is_set():
             if context.awaits_first_step:
                 with context.attempt_ended:
@@ -134,11 +135,12 @@ def _serve(context: SlotContext, audit: Audit | None) -> None:
                     return
                 if isinstance(claim, Waiting):
                     began_to_wait = began_to_wait or time.monotonic()
+                    # Trials of other workers notify nobody here, so the wait is short.
                     with context.attempt_ended:
                         context.attempt_ended.wait(0.5)
-                    if time.monotonic() - began_to_wait > _SILENT and claim.reason != said:
-                        said = claim.reason
-                        context.tell(Remark(f"a worker waits: {claim.reason}"))
+                    if time.monotonic() - began_to_wait > _SILENT_WAIT and claim.reason != reported:
+                        reported = claim.reason
+                        context.report(Remark(f"a worker waits: {claim.reason}"))
                     continue
                 began_to_wait = None
                 supervisor = AttemptSupervisor(context, claim, device)
@@ -156,9 +158,9 @@ def _serve(context: SlotContext, audit: Audit | None) -> None:
 
 def _next(context: SlotContext, device: SlotDevice, key: str) -> Claim | Waiting | None:
     for lost in context.leases.release_lost():
-        context.tell(AttemptEnded(lost.trial, lost.attempt, "lost"))
+        context.report(AttemptEnded(lost.trial, lost.attempt, "lost"))
     study = context.study
-    return study.impatient.claim(
+    return study.repository_with_short_timeout.claim(
         study.settings.name,
         study.worker,
         lambda position: TrialSeeds(study.settings.seed, position).root,
@@ -202,10 +204,11 @@ class AttemptSupervisor(TrialSupervisor):
         try:
             self._run()
         except SupersededError as error:
-            number, tell = self._claim.number, self._context.tell
-            tell(AttemptEnded(number, self._claim.attempt, "lost"))
+            number = self._claim.number
+            report = self._context.report
+            report(AttemptEnded(number, self._claim.attempt, "lost"))
             seconds = self._context.worker_row.lease_seconds
-            tell(
+            report(
                 Notice(
                     f"another worker has taken trial {number}, because this one did not renew its "
                     f"lease for {seconds:g} s; its process is stopped ({error})"
@@ -250,7 +253,8 @@ class AttemptSupervisor(TrialSupervisor):
         return POLL_INTERVAL
 
     def _run(self) -> None:
-        context, claim = self._context, self._claim
+        context = self._context
+        claim = self._claim
         if context.stopping.is_set():
             # The request came while the trial was claimed.
             self._close(AttemptEnd("interrupted", error="stopped before it began"))
@@ -258,12 +262,12 @@ class AttemptSupervisor(TrialSupervisor):
         kills_before = out_of_memory_kills()
         try:
             context.starting.add(claim.number)
-            context.tell(AttemptStarted(claim.number, claim.attempt))
+            context.report(AttemptStarted(claim.number, claim.attempt))
             self._make_directory()
-            status = self._converse()
+            status = self._run_process()
             while self._recorder.decision == "again":
-                self._begin_again()
-                status = self._converse()
+                self._restart()
+                status = self._run_process()
         except GarbledError as error:
             self._recorder.last = Failed(f"{type(error).__name__}: {error}")
             status = ExitStatus(None)
@@ -287,19 +291,20 @@ class AttemptSupervisor(TrialSupervisor):
             )
         )
 
-    def _converse(self) -> ExitStatus:
+    def _run_process(self) -> ExitStatus:
         """Run the trial's process, or the trial in this one, to its last message."""
-        assignment, runner = self._assignment(), self._context.runner
+        assignment = self._assignment()
+        runner = self._context.runner
         if callable(runner):
             self.started(self._study.worker.pid, "inline")
             runner(assignment, self)
             return ExitStatus(0)
-        status = converse(runner, assignment, self)
+        status = supervise_messages(runner, assignment, self)
         if self._recorder.last is None:
             self._queue.check()
         return status
 
-    def _begin_again(self) -> None:
+    def _restart(self) -> None:
         """Run the factories in a new process, with other draws or seeds: nothing has trained yet."""
         proposal = self._recorder.proposal
         self._claim = replace(
@@ -328,7 +333,10 @@ class AttemptSupervisor(TrialSupervisor):
             raise SupersededError(msg)
 
     def _conclude(self, death: Death) -> None:
-        context, claim = self._context, self._claim
+        context = self._context
+        claim = self._claim
+        # Checks come before `end_of`, because each may turn a finished trial into a failed one. Notices and
+        # errors follow `_close`, because the end has to be stored before the run may stop.
         log = self._study.paths.log(claim.number, claim.attempt)
         self.last = self._recorder.last
         if isinstance(self.last, Failed) and self.last.of_study and self._has_succeeded():
@@ -336,9 +344,9 @@ class AttemptSupervisor(TrialSupervisor):
         self._check_dependence()
         completed = isinstance(self.last, Finished) and self.last.outcome == "complete"
         if completed and not self._study.settings.repeating.is_plain:
-            repository = self._study.impatient
+            repository = self._study.repository_with_short_timeout
             differs = self._queue.ask(
-                lambda: repository.other_parameters(claim.study, claim.number), self._check_parting
+                lambda: repository.other_parameters(claim.study, claim.number), self._check_closing
             )
             if differs is not None:
                 self.last = Failed(f"ParameterError: {differs}")
@@ -347,7 +355,7 @@ class AttemptSupervisor(TrialSupervisor):
             end = AttemptEnd("reused", reuses=self._recorder.proposal.of)
         self._close(end)
         if end.notice is not None:
-            context.tell(Notice(end.notice))
+            context.report(Notice(end.notice))
         if end.stops is not None:
             raise end.stops
         if end.result == "failed" and context.fail_fast:
@@ -363,27 +371,29 @@ class AttemptSupervisor(TrialSupervisor):
 
     def _check_alike(self, *, early: bool) -> None:
         """Raise an error if all trials so far failed alike; two are enough before any has trained a step."""
-        context, study = self._context, self._claim.study
+        context = self._context
+        study = self._claim.study
         context.failed_early = context.failed_early or early
         least = self._study.settings.failing_alike
         early = early and not context.trained
         if least:
             needed = min(_FAILING_EARLY, least) if early else least
-            impatient = self._study.impatient
-            found = context.ask(lambda: impatient.failing_alike(study, needed))
-            if found is not None:
-                raise all_fail_alike(study, *found, early=early)
+            repository = self._study.repository_with_short_timeout
+            failure = context.ask(lambda: repository.failing_alike(study, needed))
+            if failure is not None:
+                raise all_fail_alike(study, *failure, early=early)
 
     def _check_dependence(self) -> None:
         """Close the attempt and raise an error if the trial depends on another one by a file."""
-        if (dependence := self._recorder.dependence(self._check_parting)) is not None:
+        if (dependence := self._recorder.dependence(self._check_closing)) is not None:
             error = IndependenceError(dependence)
             self._close(AttemptEnd("interrupted", error=f"IndependenceError: {error}"))
             raise error
 
     def _has_succeeded(self) -> bool:
         """Return whether a trial of the study has a value, so that the definition is not the cause."""
-        repository, study = self._study.impatient, self._claim.study
+        repository = self._study.repository_with_short_timeout
+        study = self._claim.study
         status = self._context.ask(lambda: repository.status(study, each=False))
         return bool(status.complete or status.pruned or status.paused)
 
@@ -392,47 +402,55 @@ class AttemptSupervisor(TrialSupervisor):
 
         If the database is unreachable for too long, the attempt stays open until its lease ends.
         """
-        claim, repository = self._claim, self._study.impatient
+        claim = self._claim
+        repository = self._study.repository_with_short_timeout
         if end.end_step is None:
             end = replace(end, end_step=self._recorder.step)
 
         tried = False
 
         def finish() -> tuple[DecidedRung, ...]:
+            # The answer to an earlier try may have been lost after it was committed.
             nonlocal tried
-            again, tried = tried, True
-            return repository.finish(claim.token, end, again=again)
+            is_repeated = tried
+            tried = True
+            return repository.finish(claim.token, end, again=is_repeated)
 
+        # A queue that has failed writes nothing more, so the end is written without it.
         broken = self._queue.broken
-        decided = finish() if broken else self._queue.ask(finish, self._check_parting)
+        decided = finish() if broken else self._queue.ask(finish, self._check_closing)
         self._recorder.report_findings()
         self._summarize()
         line = None
         if end.error is not None and end.stops is None:  # otherwise the run reports it
             line = end.error.strip().splitlines()[-1]
         ended = AttemptEnded(claim.number, claim.attempt, end.outcome, end.value, line, end.reuses)
-        self._context.tell(ended)
+        self._context.report(ended)
         for rung in decided:
-            self._context.tell(rung_event(rung))
+            self._context.report(rung_event(rung))
 
     def _summarize(self) -> None:
         """Rewrite TensorBoard's file; report an error without failing the attempt."""
         if self._summaries is None:
             return
-        claim, repository = self._claim, self._study.impatient
+        claim = self._claim
+        repository = self._study.repository_with_short_timeout
         try:
             self._summaries.write(repository.trial(claim.study, claim.number))
         except (DatabaseUnavailableError, OSError) as error:
-            self._context.tell(
+            self._context.report(
                 Notice(f"trial {claim.number}: TensorBoard's file is not up to date: {error}")
             )
 
-    def _check_parting(self) -> None:
+    def _check_closing(self) -> None:
         """Raise an error if the attempt's end should no longer wait for the database."""
         context = self._context
         longest = context.health.limit
         if context.stopping.is_set():
-            longest = min(longest, _PARTING_AT_ONCE if context.killing.is_set() else _PARTING)
+            timeout = _CLOSE_TIMEOUT
+            if context.killing.is_set():
+                timeout = _CLOSE_TIMEOUT_AT_KILL
+            longest = min(longest, timeout)
         if context.health.away_for > longest:
             msg = (
                 f"{context.health.error()}; the end of the attempt at trial {self._claim.number} "
@@ -454,17 +472,21 @@ class AttemptSupervisor(TrialSupervisor):
             raise ExecutionError(msg) from error
 
     def _assignment(self) -> Assignment:
-        claim, settings = self._claim, self._study.settings
+        claim = self._claim
+        settings = self._study.settings
         if claim.epochs is not None:
             settings = replace(settings, epochs=claim.epochs)
         if claim.extended:
             settings = replace(settings, pruner=None)
         origin = origin_of(claim, settings.seed)
-        # A trial that begins again under another definition is another run.
-        again = f"-{claim.anew_after}" if claim.anew_after else ""
+        # A trial that starts again under another definition is another run.
+        suffix = f"-{claim.anew_after}" if claim.anew_after else ""
         return replace(
             assignment_of(
-                *(settings, self._study.paths, claim.number, claim.attempt),
+                settings,
+                self._study.paths,
+                claim.number,
+                claim.attempt,
                 anew_after=claim.anew_after,
                 proposals=claim.proposals,
             ),
@@ -474,31 +496,39 @@ class AttemptSupervisor(TrialSupervisor):
             devices=self._device.visible,
             memory_limit=self._device.memory,
             origin=origin,
-            run_id=f"{claim.study[:_LONGEST_NAME]}-{origin.identity[:8]}-{claim.number}{again}",
+            run_id=f"{claim.study[:_LONGEST_NAME]}-{origin.identity[:8]}-{claim.number}{suffix}",
         )
 
     def _enqueued(self) -> dict[str, bool]:
         """Return the names of the trial's enqueued values, and whether another trial has suggested them."""
-        given = self._recorder.search.given
-        if not given:
+        enqueued = self._recorder.search.given
+        if not enqueued:
             return {}
-        repository, study = self._study.impatient, self._claim.study
+        repository = self._study.repository_with_short_timeout
+        study = self._claim.study
         trials = self._context.ask(lambda: repository.status(study)).trials
-        suggested = {n for each in trials if each.number != self._claim.number for n in each.params}
-        return {name: name in suggested for name in given}
+        suggested: set[str] = set()
+        for trial in trials:
+            if trial.number != self._claim.number:
+                suggested.update(trial.params)
+        return {name: name in suggested for name in enqueued}
 
     def _known_checkpoints(self) -> tuple[str, ...]:
         """Return the present paths of the trial's stored checkpoints; none if it starts or restarts."""
-        context, study, claim = self._context, self._study, self._claim
+        context = self._context
+        study = self._study
+        claim = self._claim
         if claim.attempt == claim.anew_after + 1:
             return ()
-        repository, token = study.impatient, claim.token
+        repository = study.repository_with_short_timeout
+        token = claim.token
         record = context.ask(lambda: repository.trial(study.settings.name, claim.number))
         located = locate(record, study.paths)
-        context.tell_of_checkpoints(record, located)
+        context.report_checkpoints(record, located)
         if located.newest is not None:
             bring_files(located.newest, study.paths.trial_files(claim.number))
-        moved, gone = located.moved, located.gone
+        moved = located.moved
+        gone = located.gone
         if moved or gone:
             self._queue.write(
                 lambda: repository.move_checkpoints(token, moved, gone),
@@ -537,7 +567,8 @@ class TrialSearch:
     @property
     def given(self) -> Mapping[str, CategoricalChoice]:
         """Return the values that ``enqueue`` gives to the trial."""
-        number, enqueue = self._configuration, self.study.search.enqueue
+        number = self._configuration
+        enqueue = self.study.search.enqueue
         return enqueue[number] if number < len(enqueue) else {}
 
     def not_asked_for(self) -> str | None:
@@ -558,14 +589,14 @@ class TrialSearch:
 
     def _suggest(self, question: Suggest) -> Answered:
         """Draw and store a parameter, or return the value that an earlier attempt stored."""
-        known = self.claim.params
+        params = self.claim.params
         try:
             drawn = self._session().suggest(question.name, question.distribution)
         except ParameterError:
-            if question.name not in known:
+            if question.name not in params:
                 raise
             # The range may have changed since, and the stored value counts.
-            drawn = known[question.name]
+            drawn = params[question.name]
         answer = self.queue.ask(lambda: self._stored(question, drawn), self.waiting)
         if answer.error is None:
             self.params[question.name] = answer.value
@@ -594,7 +625,7 @@ class TrialSearch:
             return Answered(None, error=msg)
 
     def _session(self) -> SearchSession:
-        """Return the session, which is kept, because a pruner is asked after each epoch."""
+        """Return the session, which is kept, because a pruner decides after each epoch."""
         if self._opened is None:
             study = self.study
             self._opened = open_search(
@@ -608,19 +639,21 @@ class TrialSearch:
 
     def _seen(self) -> tuple[Observation, ...]:
         """Return the finished trials, or configurations, on which the search depends."""
-        claim, window = self.claim, self.study.search.window
+        claim = self.claim
+        window = self.study.search.window
         if window is None:
             return ()
         below = max(0, self._configuration - window + 1)
-        before = self.study.settings.repeating.number(below, 0)
-        repository = self.study.impatient
-        found = self.queue.ask(
-            lambda: repository.finished_before(claim.study, before), self.waiting
+        limit = self.study.settings.repeating.number(below, 0)
+        repository = self.study.repository_with_short_timeout
+        trials = self.queue.ask(
+            lambda: repository.finished_before(claim.study, limit), self.waiting
         )
-        return of_configurations(found, self.study.settings.repeating)
+        return of_configurations(trials, self.study.settings.repeating)
 
     def _stored(self, question: Suggest, drawn: CategoricalChoice) -> Answered:
-        record, token = self.study.impatient.record_parameter, self.claim.token
+        record = self.study.repository_with_short_timeout.record_parameter
+        token = self.claim.token
         try:
             return Answered(record(token, question.name, question.distribution, drawn))
         except ParameterError as error:
@@ -661,8 +694,9 @@ class AttemptRecorder:
 
     def __post_init__(self) -> None:
         study = self.context.study
-        self._settings, self._repository = study.settings, study.impatient
-        self._tell = self.context.tell
+        self._settings = study.settings
+        self._repository = study.repository_with_short_timeout
+        self._report = self.context.report
         self.search = TrialSearch(study, self.claim, self.queue, self.waiting)
         self._process: tuple[int, Isolation] = (study.worker.pid, "inline")
 
@@ -686,21 +720,22 @@ class AttemptRecorder:
             self.proposal = self._proposed()
             return Answered(self.decision == "train")
         self._note(message)
-        claim, epochs = self.claim, self.claim.epochs or self._settings.epochs
+        claim = self.claim
+        epochs = self.claim.epochs or self._settings.epochs
         if self.step:
             self.context.trained = True
             self.context.starting.discard(claim.number)
         event = progress_of(message, claim.number, self.search.params, epochs)
         if event is not None:
-            self._tell(event)
+            self._report(event)
         if isinstance(message, Warned):
-            self._tell(Notice(f"trial {claim.number}: {message.message}"))
+            self._report(Notice(f"trial {claim.number}: {message.message}"))
         return None
 
     def _note(self, message: Message) -> None:
         match message:
-            case Surroundings(fingerprint=fingerprint):
-                self._write(lambda: self._surroundings(fingerprint))
+            case EnvironmentReport(fingerprint=fingerprint):
+                self._write(lambda: self._record_environment(fingerprint))
             case Started():
                 self._started(message)
             case StepsReached():
@@ -723,28 +758,29 @@ class AttemptRecorder:
 
     def _proposed(self) -> Proposal:
         """Return the decision on the trial's parameters, as soon as those of lower trials are known."""
-        token, repository = self.claim.token, self._repository
+        token = self.claim.token
+        repository = self._repository
         while True:
             proposal = self.queue.ask(lambda: repository.propose(token), self.waiting)
             if proposal.decision != "wait":
                 return proposal
             self.waiting()
-            if self.context.stopping.wait(_PROPOSING):
+            if self.context.stopping.wait(_PROPOSAL_INTERVAL):
                 return replace(proposal, decision="leave")
 
-    def _compare_validation(self, surroundings: Mapping[str, Any]) -> None:
+    def _compare_validation(self, environment: Mapping[str, Any]) -> None:
         """Warn once if the first two trials are validated on different samples."""
-        ours = surroundings.get("validation")
-        if ours is None:
+        validation = environment.get("validation")
+        if validation is None:
             return
         claim = self.claim
         other = self._repository.fingerprints(claim.study).get(1 - claim.number)
-        theirs = other[-1][1].get("validation") if other else None
-        if theirs is None or theirs["rows"] == ours["rows"]:
+        other_validation = other[-1][1].get("validation") if other else None
+        if other_validation is None or other_validation["rows"] == validation["rows"]:
             return
         self._unreported = Notice(
-            f"{ours['at']}trials are validated on different samples, so their values cannot be "
-            f"compared: {ours['factory']} returned different validation data for trials 0 and 1, "
+            f"{validation['at']}trials are validated on different samples, so their values cannot be "
+            f"compared: {validation['factory']} returned different validation data for trials 0 and 1, "
             "without a parameter that asks for it; draw the split from a seed that does not depend "
             "on the trial, such as random_state=0"
         )
@@ -754,62 +790,77 @@ class AttemptRecorder:
         if not message.ended:  # otherwise `dependence` judges them, before the attempt is closed
             self._write(self._judge_files)
 
-    def _checkpoint_committed(self, made: CheckpointCommitted) -> None:
-        self.kept = made.step
-        record = CheckpointRecord(made.step, made.epoch, made.digest, made.bytes, made.path)
+    def _checkpoint_committed(self, committed: CheckpointCommitted) -> None:
+        self.kept = committed.step
+        record = CheckpointRecord(
+            committed.step, committed.epoch, committed.digest, committed.bytes, committed.path
+        )
         self._write(lambda: self._repository.record_checkpoint(self.claim.token, record))
-        times = (made.seconds, made.stalled_seconds)
-        self._tell(CheckpointKept(self.claim.number, made.step, made.bytes, *times))
+        self._report(
+            CheckpointKept(
+                self.claim.number,
+                committed.step,
+                committed.bytes,
+                committed.seconds,
+                committed.stalled_seconds,
+            )
+        )
 
     def report_findings(self) -> None:
         """Report the notice of the queue's thread; the listener may raise, so that thread does not call it."""
-        found, self._unreported = self._unreported, None
-        if found is not None:
-            self._tell(found)
-        findings, self._file_findings = self._file_findings, []
+        notice = self._unreported
+        self._unreported = None
+        if notice is not None:
+            self._report(notice)
+        findings = self._file_findings
+        self._file_findings = []
         for finding in findings:
             about = (finding.level, finding.path)
             if finding.level != "error" and about not in self.context.reported_files:
                 self.context.reported_files.add(about)
-                self._tell(Notice(finding.message))
+                self._report(Notice(finding.message))
 
     def _judge_files(self, *, ended: bool = False) -> list[FileFinding]:
         """Store the files that the trial used, and compare them with those of other trials."""
-        claim, files = self.claim, self._files
-        stored = self._repository.record_files(claim.token, files)
+        claim = self.claim
+        files = self._files
+        stored_uses = self._repository.record_files(claim.token, files)
         others = [
             TrialUses(
                 f"trial {number}" if study == claim.study else f"trial {number} of {study!r}",
-                uses_from_json(theirs),
+                uses_from_json(uses),
             )
-            for study, number, theirs in stored
+            for study, number, uses in stored_uses
         ]
         trial = TrialUses(f"trial {claim.number}", uses_from_json(files))
-        found = list(in_a_run(trial, others))
-        told = any(study == claim.study and "told" in theirs for study, _, theirs in stored)
-        if ended and not told:
-            left = [*left_behind(trial, self._repository.database.file, cut="cut" in files)]
-            found += left
-            told = not left
-        self._file_findings = found
-        if found:
-            noticed = {**files, "notices": [finding.message for finding in found]}
-            self._repository.record_files(claim.token, noticed if told else {**noticed, "told": 1})
-        return found
+        findings = list(in_a_run(trial, others))
+        reported = any(study == claim.study and "told" in uses for study, _, uses in stored_uses)
+        if ended and not reported:
+            leftovers = [*left_behind(trial, self._repository.database.file, cut="cut" in files)]
+            findings += leftovers
+            reported = not leftovers
+        self._file_findings = findings
+        if findings:
+            noticed = {**files, "notices": [finding.message for finding in findings]}
+            self._repository.record_files(
+                claim.token, noticed if reported else {**noticed, "told": 1}
+            )
+        return findings
 
     def dependence(self, waiting: Callable[[], None]) -> str | None:
         """Return how the ended trial depends on another one by a file; None if that is not known."""
         if not self._files or self.queue.broken:
             return None
-        found = self.queue.ask(lambda: self._judge_files(ended=True), waiting)
+        findings = self.queue.ask(lambda: self._judge_files(ended=True), waiting)
         self.report_findings()
-        return next((each.message for each in found if each.level == "error"), None)
+        return next((finding.message for finding in findings if finding.level == "error"), None)
 
     def _write(self, write: Callable[[], object]) -> None:
         self.queue.write(write, self.waiting)
 
     def _record_start(self, start_step: int | None) -> None:
-        token, (pid, isolation) = self.claim.token, self._process
+        token = self.claim.token
+        pid, isolation = self._process
         self._write(lambda: self._repository.record_process(token, pid, isolation, start_step))
 
     def _started(self, message: Started) -> None:
@@ -819,13 +870,13 @@ class AttemptRecorder:
         self._record_start(message.start_step)
         unused = self.search.not_asked_for()
         if unused is not None:
-            self._tell(Notice(unused))
+            self._report(Notice(unused))
 
-    def _surroundings(self, fingerprint: Mapping[str, Any]) -> None:
+    def _record_environment(self, fingerprint: Mapping[str, Any]) -> None:
         """Store the attempt's fingerprint, and note its differences from the previous attempt's."""
-        before = self._repository.record_fingerprint(self.claim.token, fingerprint)
+        previous = self._repository.record_fingerprint(self.claim.token, fingerprint)
         self._compare_validation(fingerprint)
-        changed = () if before is None else differences(before, fingerprint)
+        changed = () if previous is None else differences(previous, fingerprint)
         if changed:
             self._unreported = Notice(
                 f"trial {self.claim.number} resumes in a different environment: {'; '.join(changed)}; "
@@ -837,14 +888,15 @@ class AttemptRecorder:
         settings = self._settings
         while self._unwritten:
             taken = self._unwritten[:_MOST_EPOCHS]
-            found = {record.epoch: record for record in taken}
+            records = {record.epoch: record for record in taken}
             values = {}
             if not settings.further_objectives:
                 # Optuna supports intermediate values of one objective only.
                 values = {
                     epoch: record.metrics[settings.objective]
-                    for epoch, record in found.items()
+                    for epoch, record in records.items()
                     if settings.objective in record.metrics
                 }
-            self._repository.record_epochs(self.claim.token, tuple(found.values()), values)
+            self._repository.record_epochs(self.claim.token, tuple(records.values()), values)
+            # After the write, so that a repeated write contains the same epochs.
             del self._unwritten[: len(taken)]

@@ -4,7 +4,7 @@ The database contains each epoch once, even if an attempt trained it again. So t
 rewritten: the new one is written under a temporary name and renamed, and then the old one is removed. It
 has a few hundred bytes per epoch. A kill at any moment leaves one complete file, or two.
 
-Readers that are open meanwhile, and readers of two files, show no point twice either: each file begins
+Readers that are open meanwhile, and readers of two files, show no point twice either: each file starts
 with ``SessionLog.START`` at step 0, at which readers drop earlier points. TensorBoard's own modules write
 the format, because a worker must not import TensorFlow.
 """
@@ -56,7 +56,7 @@ class TrialSummaries:
         from tensorboard.summary.writer.record_writer import RecordWriter
 
         self.directory.mkdir(parents=True, exist_ok=True)
-        before = list(self.directory.glob(_NAMES))
+        old_files = list(self.directory.glob(_NAMES))
         # Readers read files in the order of their names.
         path = self.directory / f"events.out.tfevents.{time.time_ns():020d}.sweeper"
         unfinished = self.directory / f".{path.name}"
@@ -68,7 +68,7 @@ class TrialSummaries:
             unfinished.replace(path)
         finally:
             unfinished.unlink(missing_ok=True)
-        for old in before:
+        for old in old_files:
             old.unlink(missing_ok=True)
         self._written = time.monotonic()
 
@@ -88,8 +88,8 @@ def _events(trial: TrialRecord) -> Iterator[Any]:
     apart = (ended - began) / max(len(trial.epochs), 1)
     for count, epoch in enumerate(trial.epochs, 1):
         values = [Summary.Value(tag=n, simple_value=v) for n, v in epoch.metrics.items()]
-        at = began + count * apart
-        yield Event(wall_time=at, step=epoch.epoch, summary=Summary(value=values))
+        wall_time = began + count * apart
+        yield Event(wall_time=wall_time, step=epoch.epoch, summary=Summary(value=values))
     if trial.state in ("complete", "pruned", "failed"):
         last = trial.epochs[-1].epoch if trial.epochs else 0
         yield Event(wall_time=ended, step=last, summary=_end(trial, ended))
@@ -118,4 +118,6 @@ def _span(trial: TrialRecord) -> tuple[float, float]:
         return 0.0, 0.0
     moments = [m for a in trial.attempts for m in (a.started_at, a.ended_at) if m is not None]
     latest = max(moments).timestamp()
-    return moments[0].timestamp(), max(latest, time.time()) if trial.state == "running" else latest
+    if trial.state == "running":
+        latest = max(latest, time.time())
+    return moments[0].timestamp(), latest
