@@ -203,7 +203,8 @@ def _same_floats(one: float, other: float) -> bool:
 def _same_tensors(one: Any, other: Any) -> bool:
     if not hasattr(one, "numpy") or not hasattr(other, "numpy"):
         return False
-    a, b = np.asarray(one), np.asarray(other)
+    a = np.asarray(one)
+    b = np.asarray(other)
     if a.dtype.kind == "O":
         return a.shape == b.shape and bool(a.tolist() == b.tolist())
     return a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
@@ -688,11 +689,13 @@ def assign_replicas(variable: Any, key: str, tensors: Mapping[str, Any]) -> None
 
     If the number of replicas is another one now, assign `as_one`.
     """
-    values, replicas = held_tensors(key, tensors), replicas_of(variable)
+    values = held_tensors(key, tensors)
+    replicas = replicas_of(variable)
     if len(values) == 1 and not _is_made_on_read(variable):
         values *= len(replicas)
     if len(values) != len(replicas):
-        values, replicas = [as_one(variable, key, tensors)], (_inner(variable),)
+        values = [as_one(variable, key, tensors)]
+        replicas = (_inner(variable),)
     for replica, value in zip(replicas, values, strict=True):
         replica.assign(value)
 

@@ -61,7 +61,9 @@ class FitArguments:
     @classmethod
     def of(cls, data: Data, **others: Any) -> FitArguments:
         """Return the arguments of a ``fit`` on ``data``, and ``others``."""
-        x, y, weight = data.train, None, None
+        x = data.train
+        y = None
+        weight = None
         if isinstance(x, tuple | list) and not is_texts(x) and 1 <= len(x) <= 3:
             x, y, weight = (*x, None, None)[:3]
         return cls(
@@ -113,7 +115,9 @@ class FitArguments:
 
     def data(self) -> Data:
         """Return the data, read as Keras reads them: a tuple ``x`` without ``y`` is several inputs."""
-        x, y, weight = self.x, self.y, self.sample_weight
+        x = self.x
+        y = self.y
+        weight = self.sample_weight
         if x is None:
             msg = f"x is not given, the training data: {KINDS}"
             raise DataError(msg)

@@ -197,7 +197,8 @@ def check_model(model: keras.Model, step: TrainingStep | None = None) -> str | N
 
 
 def describe_strategy(strategy: Any) -> str:
-    name, replicas = type(strategy).__name__, int(strategy.num_replicas_in_sync)
+    name = type(strategy).__name__
+    replicas = int(strategy.num_replicas_in_sync)
     if replicas == 1:
         return name
     adding = type(getattr(strategy.extended, "_cross_device_ops", None)).__name__

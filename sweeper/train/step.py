@@ -210,7 +210,8 @@ class TrainingStep:
             reduction: As in ``keras.losses``: ``"sum"`` does not divide, and
                 ``"mean_with_sample_weight"`` divides by the sum of the weights.
         """
-        mask, dtype = get_keras_mask(values), keras.config.floatx()
+        mask = get_keras_mask(values)
+        dtype = keras.config.floatx()
         loss = reduce_weighted_values(values, weights, mask, reduction, dtype)
         weighted = reduction == "mean_with_sample_weight" and weights is not None
         if replicas() == 1 or reduction == "sum" or (mask is None and not weighted):
@@ -454,8 +455,10 @@ class TrainingStep:
 
     def _reduced(self, per_example: Any, weights: Any) -> Iterator[Any]:
         """Yield the losses of the outputs, reduced and weighted, and record each in its metric."""
-        compiled, loss = self.model._compile_loss, self.model.loss
-        names, parts = getattr(self.model, "output_names", None), keras.tree.flatten(per_example)
+        compiled = self.model._compile_loss
+        loss = self.model.loss
+        names = getattr(self.model, "output_names", None)
+        parts = keras.tree.flatten(per_example)
         if not keras.tree.is_nested(per_example):
             # The model has one output, or the user's `per_example_loss` has joined several.
             flat = keras.tree.flatten(loss)
@@ -571,7 +574,8 @@ def for_each(what: str, structure: Any, like: Any, names: Any) -> list[Any]:
     if isinstance(structure, Mapping) and set(structure) <= set(keys):
         complete = {key: structure.get(key) for key in keys}
         structure = complete if isinstance(like, Mapping) else list(complete.values())
-    wanted, found = _paths(like), _paths(structure)
+    wanted = _paths(like)
+    found = _paths(structure)
     if found != wanted and not len(found) == len(wanted) == 1:
         if isinstance(structure, Mapping) and not isinstance(like, Mapping) and names:
             wanted = [repr(name) for name in names]
@@ -601,7 +605,8 @@ def _values(loss: Any, targets: Any, predictions: Any) -> Any:
     resolved = get_loss(loss, targets, predictions)
     if resolved is None:
         return None
-    before, resolved.reduction = resolved.reduction, None
+    before = resolved.reduction
+    resolved.reduction = None
     try:
         values = resolved(targets, predictions)
     finally:

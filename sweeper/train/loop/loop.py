@@ -120,7 +120,9 @@ class TrainingLoop:
     def _traced_runners(
         self, source: DataSource, validation: DataSource | None
     ) -> tuple[Runner, Runner | None]:
-        model, data, trainer = self._plan.model, self._plan.data, self._trainer
+        model = self._plan.model
+        data = self._plan.data
+        trainer = self._trainer
         train = make_runner(model, source, trainer.train_step, data.steps_per_epoch)
         build_before_tracing(model, train.example(), self._plan.step)
         test = None
@@ -325,7 +327,8 @@ class TrainingLoop:
 
     def _is_to_end(self) -> bool:
         """Return whether the pruner ends the training here; it is not called after the last epoch."""
-        judge, epochs = self._plan.judge, self._record.epochs
+        judge = self._plan.judge
+        epochs = self._record.epochs
         if judge is None or not epochs or self._is_last():
             return False
         return judge(tuple(epochs))

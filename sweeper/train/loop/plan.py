@@ -61,7 +61,9 @@ class Observer:
     def started(self, position: Position, steps_per_epoch: int) -> None:
         """Receive the initial position, before the first step; ``steps_per_epoch`` is 0 if unknown."""
         del steps_per_epoch
-        self._step, self._epoch, self._at = position.step, position.epoch, self._clock()
+        self._step = position.step
+        self._epoch = position.epoch
+        self._at = self._clock()
 
     def steps_done(self, position: Position) -> None:
         """Receive the position after a block of steps, and announce what was written meanwhile."""
@@ -79,7 +81,8 @@ class Observer:
     def is_due(self, position: Position) -> bool:
         """Return whether a snapshot is due, never twice at a step; the time until `keep` is its cost."""
         self._asked_at = self._clock()
-        step, epoch = position.step, position.epoch
+        step = position.step
+        epoch = position.epoch
         if (step, epoch) == (self._step, self._epoch):
             return False
         since = self._asked_at - self._at
@@ -92,7 +95,9 @@ class Observer:
     def keep(self, snapshot: Snapshot) -> None:
         """Pass ``snapshot`` to the writer, after the previous one has been written."""
         self.writer.submit(snapshot)
-        self._step, self._epoch, self._at = snapshot.step, snapshot.epoch, self._clock()
+        self._step = snapshot.step
+        self._epoch = snapshot.epoch
+        self._at = self._clock()
         self.stalled_seconds = self._at - self._asked_at
         self._cost = max(self.stalled_seconds, self._cost / 2)
 

@@ -288,7 +288,8 @@ class DatasetRunner(Runner):
 
     def run(self, epoch: int, begin: int, end: int) -> tuple[int, Logs]:
         logs: Logs = {}
-        at, end = begin, self.reader.within(end)
+        at = begin
+        end = self.reader.within(end)
         while at < end:
             opened = self.reader.at(epoch, at)
             if opened is None:
@@ -382,7 +383,8 @@ def run_tests(
     model.stop_evaluating = False
     test.reader.begin_epoch(epoch)
     steps = test.reader.limit or NO_END
-    begin, block = 0, 1
+    begin = 0
+    block = 1
     while begin < steps and not model.stop_evaluating:
         if callbacks is not None or test.one.calls_python:
             block = int(model.steps_per_execution)
@@ -446,7 +448,8 @@ def _build_optimizer_of(step: TrainingStep) -> None:
     # A method of the step may unfreeze layers before it applies gradients.
     if not all(layer.trainable for layer in step.model._flatten_layers()):
         return
-    optimizer, variables = step.optimizer, step.trainable_variables()
+    optimizer = step.optimizer
+    variables = step.trainable_variables()
     if variables and not optimizer.built:
         optimizer.build(variables)
 
@@ -470,7 +473,8 @@ def _refuse_unbuilt(model: keras.Model, step: TrainingStep | None) -> None:
     if strategy.num_replicas_in_sync == 1:
         return
     for found in Reach(model, step).now.optimizers:
-        path, optimizer = found.path, found.value
+        path = found.path
+        optimizer = found.value
         if optimizer.built:
             continue
         where = "on_bind() of the step" if path.startswith("step") else "the model factory"

@@ -38,7 +38,8 @@ class CheckpointTests:
         sequence: np.random.SeedSequence,
         notice: Callable[[str], None],
     ) -> None:
-        model, step = plan.model, plan.step
+        model = plan.model
+        step = plan.step
         self._plan = plan
         self._model = model
         self._notice = notice

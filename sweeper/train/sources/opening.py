@@ -40,7 +40,8 @@ def open_sources(
     data: Data, seed: np.random.SeedSequence, notice: Callable[[str], None]
 ) -> tuple[DataSource, DataSource | None]:
     """Return the sources of the training data, in an order from ``seed``, and of the validation data, if any."""
-    train, validation = data.train, data.validation
+    train = data.train
+    validation = data.validation
     if train is None:
         msg = f"Data(train=…) is not given; a trial trains on {KINDS}"
         raise DataError(msg)
@@ -67,7 +68,8 @@ def open_sources(
 
 def passes_end_within(data: Data, source: DataSource, epochs: int) -> str | None:
     """Return a notice if one of ``epochs`` epochs goes on with another pass over the training data, or None."""
-    limit, steps = data.steps_per_epoch, source.steps
+    limit = data.steps_per_epoch
+    steps = source.steps
     if source.by_epoch or not limit or not steps or steps % limit == 0 or epochs * limit <= steps:
         return None
     return (
@@ -89,9 +91,13 @@ class HeldOut:
 
 def open_held_out(data: Data, notice: Callable[[str], None]) -> HeldOut | None:
     """Return the held-out data: the test data, otherwise the validation data, or None."""
-    name, given, limit = "test", data.test, None
+    name = "test"
+    given = data.test
+    limit = None
     if given is None:
-        name, given, limit = "validation", data.validation, data.validation_steps
+        name = "validation"
+        given = data.validation
+        limit = data.validation_steps
         if data.validation_split:
             given = split_arrays(data.train, data.validation_split)[1]
     if given is None:

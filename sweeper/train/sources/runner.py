@@ -108,8 +108,10 @@ class Reader:
         if (at.epoch, at.step) != (epoch, step):
             if not self.continues:
                 self._close()
-                at.pass_, at.drawn = epoch, step
-            at.epoch, at.step = epoch, step
+                at.pass_ = epoch
+                at.drawn = step
+            at.epoch = epoch
+            at.step = step
         if self._iterator is None:
             self._opened()
             self._iterator = self.source.open(at.pass_, at.drawn)
@@ -129,7 +131,8 @@ class Reader:
         if not self.continues:
             return False
         self._close()
-        at.pass_, at.drawn = at.pass_ + 1, 0
+        at.pass_ = at.pass_ + 1
+        at.drawn = 0
         return True
 
     def next(self, epoch: int, step: int) -> Batch | None:

@@ -282,7 +282,8 @@ class FixedParts(Component):
     def settle(self) -> None:
         # The parts must not be replaced from now on.
         self._reach.settle()
-        self._parts, self._lists = self._now(), self._variables()
+        self._parts = self._now()
+        self._lists = self._variables()
 
     def capture(self, tensors: Tensors) -> Json:
         """Return the classes of the parts; refuse one that was replaced."""
@@ -314,7 +315,8 @@ class FixedParts(Component):
                 self._refuse_variables(name, was, variables)
 
     def _now(self) -> dict[str, Any]:
-        model, optimizer = self._model, self._model.optimizer
+        model = self._model
+        optimizer = self._model.optimizer
         return {
             "model.optimizer": optimizer,
             "model.optimizer.learning_rate": getattr(optimizer, "_learning_rate", None),
@@ -330,7 +332,8 @@ class FixedParts(Component):
         }
 
     def _variables(self) -> dict[str, list[Any]]:
-        model, optimizer = self._model, self._model.optimizer
+        model = self._model
+        optimizer = self._model.optimizer
         return {
             "model": list(model.variables),
             "optimizer": [] if optimizer is None else list(optimizer.variables),
@@ -347,7 +350,8 @@ class FixedParts(Component):
         raise UncapturableError(msg)
 
     def _refuse_variables(self, name: str, was: Sequence[Any], now: Sequence[Any]) -> None:
-        known, present = {id(v) for v in was}, {id(v) for v in now}
+        known = {id(v) for v in was}
+        present = {id(v) for v in now}
         added = [repr(path_of(v)) for v in now if id(v) not in known]
         gone = [repr(path_of(v)) for v in was if id(v) not in present]
         how = (

@@ -216,7 +216,8 @@ class UserDecoder(Decoder):
                 [_or_present(item, present.get(key)) for key, item in pairs],
             )
         else:
-            values, there = self.ordered(saved), holder.read()[1]
+            values = self.ordered(saved)
+            there = holder.read()[1]
             there += [None] * (len(values) - len(there))
             values = [_or_present(*pair) for pair in zip(values, there, strict=False)]
             holder.write([], values)
@@ -249,7 +250,8 @@ class UserDecoder(Decoder):
         )
 
     def _variable(self, node: Json) -> Any:
-        value, trained = self.tensors[node["v"]], node["trainable"]
+        value = self.tensors[node["v"]]
+        trained = node["trainable"]
         if node["type"] == "keras":
             return keras.Variable(value, dtype=np.dtype(value.dtype).name, trainable=trained)
         return tf.Variable(value, trainable=trained, name=node["name"])

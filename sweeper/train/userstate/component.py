@@ -167,7 +167,8 @@ class UserState(Component):
                     made = id(value) in covered or isinstance(value, _OF_KERAS)
                     if began.get(name) is None and made:
                         began[name] = value
-                holder.keys, holder.values = list(began), list(began.values())
+                holder.keys = list(began)
+                holder.values = list(began.values())
             try:
                 holder.reset()
             except UnplaceableError as error:
@@ -236,7 +237,8 @@ class UserState(Component):
         return [holder for holder in self._holders if id(holder) not in ahead]
 
     def _capture(self, holders: list[Holder], tensors: Tensors) -> dict[str, Json]:
-        nodes, exempt = self._walk.nodes, self._roots.ids_exempt()
+        nodes = self._walk.nodes
+        exempt = self._roots.ids_exempt()
         encoder = UserEncoder(tensors, self.name, nodes, covered=self._covered, exempt=exempt)
         changed: dict[str, Json] = {}
         for holder in holders:
@@ -391,7 +393,8 @@ _UNREAD = (
 def _inside(path: str, value: Any, names: frozenset[str]) -> list[tuple[str, Any, frozenset[str]]]:
     """Return what a value holds that code with these ``names`` can read, with the names used there."""
     if isinstance(value, MethodType):
-        function, owner = value.__func__, value.__self__
+        function = value.__func__
+        owner = value.__self__
         own = names_in(function) if isinstance(function, FunctionType) else frozenset()
         return [(path, function, own), (f"{path}self", owner, own)]
     if isinstance(value, FunctionType):
@@ -418,7 +421,9 @@ class LeftOut:
         keeping = roots.ids_exempt() - roots.ids_of_output()
         own = [walk.nodes.get(id(each)) for each in roots.callbacks if id(each) in keeping]
         self._own = [node for node in own if node is not None]
-        self._others, self._roots, self._covered = walk, roots, covered
+        self._others = walk
+        self._roots = roots
+        self._covered = covered
         self._began = self._fingerprints()
 
     def fingerprints(self) -> Json:

@@ -316,7 +316,8 @@ class Array(Value):
         return put_array(self.obj, tensors, key)
 
     def mismatch(self, saved: Json, tensors: Mapping[str, Any]) -> str | None:
-        was, now = form_of(take_array(saved, tensors)), form_of(self.obj)
+        was = form_of(take_array(saved, tensors))
+        now = form_of(self.obj)
         return None if was == now else f"was an array, {was}, and is {now} now"
 
     def restore(self, saved: Json, tensors: Mapping[str, Any]) -> None:
@@ -391,7 +392,8 @@ class Variable(Value):
         array = tensors.get(saved["t"])
         if array is None:
             return f"the tensor {saved['t']!r} is missing"
-        was, now = form_of(array), form_of(self.obj)
+        was = form_of(array)
+        now = form_of(self.obj)
         return None if was == now else f"was a variable, {was}, and is {now} now"
 
     def restore(self, saved: Json, tensors: Mapping[str, Any]) -> None:

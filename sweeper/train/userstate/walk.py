@@ -309,7 +309,8 @@ def _keras_object(sort: Sort) -> Treat:
     def treat(obj: Any, path: ObjectPath) -> Treatment:
         cls: Any = type(obj)
         skipped = frozenset(name for base in cls.__mro__ for name in HANDLES.get(base, ()))
-        own, users = assigned_by_keras(cls), assigned_by_user(cls)
+        own = assigned_by_keras(cls)
+        users = assigned_by_user(cls)
         edges = [edge for edge in edges_of(obj, sort, path) if edge.name not in skipped]
         # What the user's class assigns or Keras does not assign; of Keras's own, plain values such as a rate.
         compared = {
