@@ -103,13 +103,13 @@ def load_newest(
             a newer one cannot be read.
     """
     directories = list(directories)
-    known = list(known)
+    announced = list(known)
     tried: set[Location] = set()
     vanished = True
     # An attempt that has lost its lease may delete a listed checkpoint, after it has written a newer one.
     while vanished:
         vanished = False
-        for path in _newest_first(directories, known):
+        for path in _newest_first(directories, announced):
             if path in tried:
                 continue
             tried.add(path)
@@ -237,10 +237,10 @@ def _is_passed_over(path: Location, error: CheckpointError) -> bool:
     return isinstance(reason, OSError) and reason.errno in _PASSED_OVER
 
 
-def _newest_first(directories: Sequence[Location], known: Iterable[Location]) -> list[Location]:
+def _newest_first(directories: Sequence[Location], announced: Iterable[Location]) -> list[Location]:
     """Return every listed or known checkpoint, the best one to resume from first."""
     attempts: dict[Location, int] = {}
-    for path in known:
+    for path in announced:
         attempt = _ATTEMPT.fullmatch(path.parent.parent.name)
         attempts[path] = 0 if attempt is None else int(attempt[1])
     for order, directory in enumerate(directories, 1):
@@ -253,11 +253,11 @@ def _newest_first(directories: Sequence[Location], known: Iterable[Location]) ->
     return sorted(attempts, key=newness, reverse=True)
 
 
-def _is_of(path: Location, found: Origin | None, expected: Origin) -> bool:
+def _is_of(path: Location, owner: Origin | None, expected: Origin) -> bool:
     """Return whether the checkpoint may be used; refuse one of another origin."""
-    if found is None:
+    if owner is None:
         return False
-    differences = expected.differences(found)
+    differences = expected.differences(owner)
     if differences:
         msg = (
             f"no training can resume from the checkpoint {path}: {'; '.join(differences)}. "

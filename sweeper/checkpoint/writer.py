@@ -159,9 +159,9 @@ class BackgroundWriter:
         """
         snapshot, trained_seconds = self._waiting.pop()
         self._history = snapshot.history
-        begun = self._clock()
+        started = self._clock()
         committed = self._store.commit(snapshot, trained_seconds=trained_seconds)
-        return replace(committed, written_seconds=self._clock() - begun)
+        return replace(committed, written_seconds=self._clock() - started)
 
 
 def _let_go_of_locals(error: BaseException) -> None:

@@ -508,10 +508,10 @@ _MOST_SEARCHED = 300_000
 
 
 def holders_of(
-    wanted: Iterable[object], factories: Iterable[Callable[..., Any]]
+    objects: Iterable[object], factories: Iterable[Callable[..., Any]]
 ) -> Mapping[int, str]:
     """Return the path of each wanted object in the factories and the user's modules, by id."""
-    missing = {id(obj) for obj in wanted}
+    missing = {id(obj) for obj in objects}
     paths: dict[int, str] = {}
     factories = list(factories)
 
@@ -532,7 +532,7 @@ def _roots_of_names(factories: list[Callable[..., Any]]) -> Iterator[Edge]:
     """Yield the factories, then the variables of the user's modules."""
     for factory in factories:
         yield Edge(ObjectPath(name_of(factory)), factory)
-    for module_name, module in sorted(sys.modules.items(), key=lambda each: each[0] == "__main__"):
+    for module_name, module in sorted(sys.modules.items(), key=lambda item: item[0] == "__main__"):
         users = module_name == "__main__" or is_users_module(module_name)
         if users and type(module) is types.ModuleType:
             for name, value in list(vars(module).items()):

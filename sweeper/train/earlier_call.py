@@ -75,7 +75,7 @@ def begin(
     model: keras.Model,
     directory: Path,
     loaded: LoadedCheckpoint | None,
-    given: FitArguments,
+    fit_arguments: FitArguments,
     notice: Callable[[str], None],
 ) -> Values:
     """Return the changes of ``model`` that a training from ``loaded`` keeps; send a notice if it has no epoch to train.
@@ -88,9 +88,9 @@ def begin(
     if loaded is None:
         return ()
     position = loaded.state["position"]
-    if given.initial_epoch > loaded.epoch:
+    if fit_arguments.initial_epoch > loaded.epoch:
         msg = (
-            f"initial_epoch={given.initial_epoch}, and the training in {directory} is in epoch {loaded.epoch} (from 0), so "
+            f"initial_epoch={fit_arguments.initial_epoch}, and the training in {directory} is in epoch {loaded.epoch} (from 0), so "
             "it does not begin there; continue it with a smaller initial_epoch, or give a second phase "
             "another directory"
         )
@@ -102,9 +102,9 @@ def begin(
         )
         raise UsageError(msg)
     stopped = position["stopped"] and position["step_in_epoch"] == 0
-    if loaded.epoch >= given.epochs or stopped:
-        if earlier is not None and given.epochs <= earlier.epochs:
-            _refuse_repetition(earlier, model, directory, given.epochs)
+    if loaded.epoch >= fit_arguments.epochs or stopped:
+        if earlier is not None and fit_arguments.epochs <= earlier.epochs:
+            _refuse_repetition(earlier, model, directory, fit_arguments.epochs)
         many = f"{loaded.epoch} epoch{'s' * (loaded.epoch != 1)}"
         ended = ", after which a callback stopped it" if stopped else ""
         notice(
@@ -121,13 +121,13 @@ def _refuse_repetition(
     earlier: EarlierCall, model: keras.Model, directory: Path, epochs: int
 ) -> None:
     if earlier.changed(model):
-        seen = "the model was changed since, which restoring its end would undo"
+        reason = "the model was changed since, which restoring its end would undo"
     elif earlier.line == _calling_line():
-        seen = "the same call comes again"
+        reason = "the same call comes again"
     else:
         return
     msg = (
-        f"the training in {directory} was finished by an earlier call in this process, with epochs={epochs}, and {seen}; in "
+        f"the training in {directory} was finished by an earlier call in this process, with epochs={epochs}, and {reason}; in "
         "a loop of one epoch each, give epochs=i + 1 (and initial_epoch=i, as in Keras), because epochs counts those "
         "of all calls; give another training another directory"
     )

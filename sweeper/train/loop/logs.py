@@ -52,22 +52,22 @@ def named_numbers(name: str, value: Any) -> Iterator[tuple[str, float]]:
     if isinstance(value, int | float):
         yield name, float(value)
     elif isinstance(value, np.ndarray | np.generic) and value.dtype.kind in _NUMBERS:
-        for at, number in np.ndenumerate(value):
-            yield _component(name, at), float(number)
+        for index, number in np.ndenumerate(value):
+            yield _component(name, index), float(number)
 
 
 def log_shapes(outputs: Mapping[str, Any]) -> dict[str, tuple[int | None, ...]]:
     """Return the shapes of a traced step's logs, with nested dicts flattened as for callbacks."""
-    found: dict[str, tuple[int | None, ...]] = {}
+    shapes: dict[str, tuple[int | None, ...]] = {}
     for name, output in outputs.items():
         if isinstance(output, Mapping):
-            found.update(log_shapes(output))
+            shapes.update(log_shapes(output))
             continue
         shape = getattr(output, "shape", None)
         sizes = () if shape is None or shape.rank is None else tuple(shape.as_list())
         # Keras converts every array with one element to a float.
-        found[name] = () if all(size == 1 for size in sizes) else sizes
-    return found
+        shapes[name] = () if all(size == 1 for size in sizes) else sizes
+    return shapes
 
 
 def check_objective(
@@ -92,7 +92,8 @@ def check_objective(
     if shape is not None and (
         None in shape
         or any(
-            _component(whole, at) == objective for at in np.ndindex(*(size or 0 for size in shape))
+            _component(whole, index) == objective
+            for index in np.ndindex(*(size or 0 for size in shape))
         )
     ):
         return
@@ -119,9 +120,9 @@ def _shown(name: str, shape: tuple[int | None, ...]) -> str:
     return f"{first!r} to {last!r}"
 
 
-def _component(name: str, at: Iterable[object]) -> str:
-    shown = ",".join(map(str, at))
-    return f"{name}[{shown}]" if shown else name
+def _component(name: str, index: Iterable[object]) -> str:
+    indices = ",".join(map(str, index))
+    return f"{name}[{indices}]" if indices else name
 
 
 def check_rungs(rungs: Sequence[int], objective: str, data: Data) -> None:
@@ -229,23 +230,23 @@ class Reported:
         Only the first such epoch is reported; with ``nonfinite="fail"`` it is a NonFiniteError.
         """
         *earlier, last = epochs
-        found = next(self._not_finite(last), None)
-        if found is None:
+        metric = next(self._not_finite(last), None)
+        if metric is None:
             return
-        name, value = found
-        seen = f"{name} is {value} at the end of epoch {last.epoch + 1} of {self._epochs}"
+        name, value = metric
+        problem = f"{name} is {value} at the end of epoch {last.epoch + 1} of {self._epochs}"
         if self._nonfinite == "fail":
             msg = (
-                f'{seen}, and Study(nonfinite="fail") ends the trial there: lower the learning rate, '
+                f'{problem}, and Study(nonfinite="fail") ends the trial there: lower the learning rate, '
                 "clip the gradients, or look for invalid samples"
             )
             raise NonFiniteError(msg)
-        if any(next(self._not_finite(each), None) for each in earlier):
+        if any(next(self._not_finite(epoch), None) for epoch in earlier):
             return
         ends = "The callback keras.callbacks.TerminateOnNaN() ends it"
         if self._objectives:
             ends += ', and Study(nonfinite="fail") fails the trial'
-        self._notice(f"{seen}; training continues, as in model.fit. {ends}")
+        self._notice(f"{problem}; training continues, as in model.fit. {ends}")
 
     def _not_finite(self, epoch: EpochRecord) -> Iterator[tuple[str, float]]:
         """Yield the losses and objectives of ``epoch`` that are NaN or infinite."""

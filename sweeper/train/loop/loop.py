@@ -179,11 +179,11 @@ class TrainingLoop:
 
         None if there is none: callbacks, or the optimizer, changed the weights after it was measured.
         """
-        now = weights_digest(self._plan.model)
+        digest = weights_digest(self._plan.model)
         for record, measured in zip(
             reversed(self.epochs), reversed(self._record.weights), strict=True
         ):
-            if measured == now and all(name in record.metrics for name in names):
+            if measured == digest and all(name in record.metrics for name in names):
                 return record.epoch
         return None
 
@@ -282,8 +282,8 @@ class TrainingLoop:
         else:
             self._measured = self._weights_digest()
         epoch_logs = to_python(epoch_logs)
-        shown = to_python(epoch_logs)
-        record = self._end_epoch(epoch, shown)
+        callback_logs = to_python(epoch_logs)
+        record = self._end_epoch(epoch, callback_logs)
         self._position = replace(
             self._position,
             epoch=epoch + 1,
@@ -293,7 +293,7 @@ class TrainingLoop:
         )
         seconds = time.monotonic() - started
         complete = validates or self._test is None
-        self._reported.check_after(shown, self._record.epochs, validated=complete)
+        self._reported.check_after(callback_logs, self._record.epochs, validated=complete)
         self._observer.epoch_ended(record, self._position.step, seconds)
         self._reported.check_finite(self._record.epochs)
         self.pruned = self._is_to_end()
@@ -341,20 +341,20 @@ class TrainingLoop:
         while self._more_steps() and not (model.stop_training and self._position.step_in_epoch > 0):
             begin = self._position.step_in_epoch
             end = begin + self._block_size()
-            shown = callback_step(model, begin)
+            batch = callback_step(model, begin)
             if self._listening:
-                self._callbacks.on_train_batch_begin(shown)
+                self._callbacks.on_train_batch_begin(batch)
             started = time.monotonic()
             ran, reported = self._blocks.run(self._train, self._position.step, epoch, begin, end)
             if not ran:
                 break
             logs = reported
             if self._listening:
-                self._callbacks.on_train_batch_end(shown + model.steps_per_execution - 1, logs)
+                self._callbacks.on_train_batch_end(batch + model.steps_per_execution - 1, logs)
             else:
                 self._block_steps = adapted_block(self._block_steps, ran, logs, started)
                 for bar in self._bars:
-                    bar.on_train_batch_end(shown + ran - 1, to_python(logs))
+                    bar.on_train_batch_end(batch + ran - 1, to_python(logs))
             self._position = replace(self._position.after(ran), stopped=bool(model.stop_training))
             self._after_block(logs)
         return logs
@@ -376,17 +376,19 @@ class TrainingLoop:
 
     def _block_size(self) -> int:
         """Return the steps of the next graph call: to the epoch's end, the next snapshot, or about 0.2 s."""
-        left = (self._train.reader.limit or NO_END) - self._position.step_in_epoch
+        remaining = (self._train.reader.limit or NO_END) - self._position.step_in_epoch
         if self._listening or self._train.one.calls_python:
-            return int(min(self._plan.model.steps_per_execution, left))
-        return max(1, min(left, self._block_steps, self._observer.steps_until_due(self._position)))
+            return int(min(self._plan.model.steps_per_execution, remaining))
+        return max(
+            1, min(remaining, self._block_steps, self._observer.steps_until_due(self._position))
+        )
 
-    def _validate(self, test: Runner, epoch: int, before: Snapshot) -> Mapping[str, float]:
-        """Return the validation's metrics; a stop keeps the snapshot ``before`` it."""
+    def _validate(self, test: Runner, epoch: int, snapshot: Snapshot) -> Mapping[str, float]:
+        """Return the validation's metrics; a stop keeps ``snapshot``, taken before it."""
 
         def check_stop() -> None:
             if self._observer.stop_requested():
-                self._observer.keep(before)
+                self._observer.keep(snapshot)
                 raise Stopped
 
         listening = self._callbacks if self._listening_to_tests else None

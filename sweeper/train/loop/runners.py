@@ -188,9 +188,9 @@ class IndexRunner(Runner):
 
             def body(step: Any, _: Any) -> Any:
                 last = tf.minimum((step + 1) * size, tf.size(order, out_type=tf.int64))
-                chosen = order[step * size : last]
-                chosen.set_shape(static)
-                return step + 1, self.one(chosen)
+                batch = order[step * size : last]
+                batch.set_shape(static)
+                return step + 1, self.one(batch)
 
             return tf.while_loop(
                 lambda step, _: step < end,
@@ -210,13 +210,13 @@ class IndexRunner(Runner):
         if self.reader.continues:
             length = self.reader.limit or 0
             epoch -= self.reader.first_epoch
-        at = epoch * length + begin
+        position = epoch * length + begin
         last = epoch * length + end
-        while at < last:
-            pass_, step = divmod(at, self.source.steps)
-            stop = min(self.source.steps, step + last - at)
+        while position < last:
+            pass_, step = divmod(position, self.source.steps)
+            stop = min(self.source.steps, step + last - position)
             logs = self._run_in_pass(pass_, step, stop)
-            at += stop - step
+            position += stop - step
         return max(0, end - begin), logs
 
     def _run_in_pass(self, pass_: int, begin: int, end: int) -> Logs:
@@ -243,9 +243,9 @@ class BatchRunner(Runner):
             batch = self.reader.next(epoch, step)
             if batch is None:
                 return step - begin, logs
-            shown = f"batch {step + 1} of epoch {epoch + 1}"
-            tensors = self._spec.tensors(batch, shown)
-            with self.one.replicas.checked(shown):
+            label = f"batch {step + 1} of epoch {epoch + 1}"
+            tensors = self._spec.tensors(batch, label)
+            with self.one.replicas.checked(label):
                 logs = self.one(*tensors)
         return end - begin, logs
 
@@ -260,8 +260,8 @@ class DatasetRunner(Runner):
         if self.one.eager:
             return
 
-        def block(iterator: Any, wanted: Any) -> Any:
-            def body(done: Any, _: Any, logs: Any) -> Any:
+        def block(iterator: Any, limit: Any) -> Any:
+            def body(ran: Any, _: Any, logs: Any) -> Any:
                 drawn = iterator.get_next_as_optional()
                 more = drawn.has_value()
                 logs = tf.cond(
@@ -269,16 +269,16 @@ class DatasetRunner(Runner):
                     lambda: self.one(*self._spec.leaves(drawn.get_value())),
                     lambda: logs,
                 )
-                return done + tf.cast(more, tf.int64), more, logs
+                return ran + tf.cast(more, tf.int64), more, logs
 
-            done, _, logs = tf.while_loop(
-                lambda done, more, _: tf.logical_and(more, done < wanted),
+            ran, _, logs = tf.while_loop(
+                lambda ran, more, _: tf.logical_and(more, ran < limit),
                 body,
                 (tf.constant(0, tf.int64), tf.constant(True), self.one.zeros),
                 shape_invariants=(tf.TensorShape([]), tf.TensorShape([]), self.one.invariants),
                 parallel_iterations=1,
             )
-            return done, logs
+            return ran, logs
 
         iterator = tf.data.IteratorSpec(self._spec.structure)
         self._block = tf.function(
@@ -288,28 +288,28 @@ class DatasetRunner(Runner):
 
     def run(self, epoch: int, begin: int, end: int) -> tuple[int, Logs]:
         logs: Logs = {}
-        at = begin
+        step = begin
         end = self.reader.within(end)
-        while at < end:
-            opened = self.reader.at(epoch, at)
+        while step < end:
+            opened = self.reader.at(epoch, step)
             if opened is None:
                 break
             with self.one.replicas.checked():
-                ran, latest = self._run_in_pass(opened, end - at)
+                ran, latest = self._run_in_pass(opened, end - step)
             self.reader.drew(ran)
             logs = latest if ran else logs
-            at += ran
-            if at < end and not self.reader.exhausted():
+            step += ran
+            if step < end and not self.reader.exhausted():
                 break
-        return at - begin, logs
+        return step - begin, logs
 
-    def _run_in_pass(self, opened: Iterator[Any], wanted: int) -> tuple[int, Logs]:
+    def _run_in_pass(self, opened: Iterator[Any], limit: int) -> tuple[int, Logs]:
         logs: Logs = {}
         if not self.one.eager:
-            ran, logs = self._block(opened, tf.constant(wanted, tf.int64))
+            ran, logs = self._block(opened, tf.constant(limit, tf.int64))
             return int(ran), logs
         ran = 0
-        for batch in islice(opened, wanted):
+        for batch in islice(opened, limit):
             logs = self.one(*self._spec.leaves(batch))
             ran += 1
         return ran, logs
@@ -333,13 +333,13 @@ class Blocks:
         while begin + ran < end:
             steps = [callback.next_step(step + ran) for callback in self._callbacks]
             part = min([end - begin - ran, *(n - step - ran for n in steps if n is not None)])
-            done, reported = runner.run(epoch, begin + ran, begin + ran + part)
-            ran += done
-            logs = reported if done else logs
+            count, reported = runner.run(epoch, begin + ran, begin + ran + part)
+            ran += count
+            logs = reported if count else logs
             for callback, due in zip(self._callbacks, steps, strict=True):
-                if done and due == step + ran:
+                if count and due == step + ran:
                     callback.function(due, to_python(logs), callback.model)
-            if done < part or self._model.stop_training:
+            if count < part or self._model.stop_training:
                 break
         return ran, logs
 
@@ -356,8 +356,8 @@ def adapted_block(steps: int, ran: int, logs: Logs, started: float) -> int:
     for value in logs.values():
         np.asarray(value)
     seconds = max(time.monotonic() - started, 1e-6)
-    wanted = round(_BLOCK_SECONDS * ran / seconds)
-    return max(1, min(wanted, steps * 16, 1 << 20))
+    target = round(_BLOCK_SECONDS * ran / seconds)
+    return max(1, min(target, steps * 16, 1 << 20))
 
 
 def callback_step(model: keras.Model, step: int) -> int:
@@ -472,9 +472,9 @@ def _refuse_unbuilt(model: keras.Model, step: TrainingStep | None) -> None:
     strategy = model.distribute_strategy
     if strategy.num_replicas_in_sync == 1:
         return
-    for found in Reach(model, step).now.optimizers:
-        path = found.path
-        optimizer = found.value
+    for reached in Reach(model, step).now.optimizers:
+        path = reached.path
+        optimizer = reached.value
         if optimizer.built:
             continue
         where = "on_bind() of the step" if path.startswith("step") else "the model factory"

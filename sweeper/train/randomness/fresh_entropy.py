@@ -109,7 +109,8 @@ class FreshEntropy(Component):
 
     def note_system(self) -> None:
         """Report the user's line that requests the system's random numbers, if any."""
-        asker, (pid, thread) = _asker(_OF_THE_SYSTEM), self._of or (0, 0)
+        asker = _asker(_OF_THE_SYSTEM)
+        pid, thread = self._of or (0, 0)
         if self._tell is None or asker is None or pid != os.getpid():
             return
         code = asker.f_code

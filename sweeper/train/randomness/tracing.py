@@ -82,7 +82,7 @@ class TracedFunctions(Interception):
         return (TRACE, tracing), (CALL, calling), *ordered_sums()
 
 
-def refuse_hidden_randomness(graph: Any, what: str) -> None:
+def refuse_hidden_randomness(graph: Any, label: str) -> None:
     """Refuse a function with a random operation whose state is in its kernel, or in one that it calls."""
     for op in _random_operations(graph, set()):
         traceback = [(frame.filename, frame.lineno) for frame in op.traceback or ()]
@@ -91,7 +91,7 @@ def refuse_hidden_randomness(graph: Any, what: str) -> None:
             stack = outward(sys._getframe(1))
             line = users_line((frame.f_code.co_filename, frame.f_lineno) for frame in stack)
         msg = (
-            f"{what} holds the random op {op.type} ({op.name}{f', {line}' if line else ''}), whose "
+            f"{label} holds the random op {op.type} ({op.name}{f', {line}' if line else ''}), whose "
             "state lives in TensorFlow's kernel where no checkpoint can reach it, so a resumed "
             "trial would draw other numbers; use keras.random with a keras.random.SeedGenerator, "
             "tf.random.stateless_* or a tf.random.Generator"
@@ -99,12 +99,12 @@ def refuse_hidden_randomness(graph: Any, what: str) -> None:
         raise UncapturableError(msg)
 
 
-def _random_operations(graph: Any, seen: set[int]) -> Iterator[Any]:
-    seen.add(id(graph))
+def _random_operations(graph: Any, visited: set[int]) -> Iterator[Any]:
+    visited.add(id(graph))
     for op in graph.get_operations():
         if op.type in STATEFUL_RANDOM:
             yield op
     for function in graph._functions.values():
         inner = getattr(function, "graph", None)
-        if inner is not None and id(inner) not in seen:
-            yield from _random_operations(inner, seen)
+        if inner is not None and id(inner) not in visited:
+            yield from _random_operations(inner, visited)

@@ -92,17 +92,17 @@ class HeldOut:
 def open_held_out(data: Data, notice: Callable[[str], None]) -> HeldOut | None:
     """Return the held-out data: the test data, otherwise the validation data, or None."""
     name = "test"
-    given = data.test
+    held_out = data.test
     limit = None
-    if given is None:
+    if held_out is None:
         name = "validation"
-        given = data.validation
+        held_out = data.validation
         limit = data.validation_steps
         if data.validation_split:
-            given = split_arrays(data.train, data.validation_split)[1]
-    if given is None:
+            held_out = split_arrays(data.train, data.validation_split)[1]
+    if held_out is None:
         return None
-    source = _open_to_measure(data, name, given, limit, notice)
+    source = _open_to_measure(data, name, held_out, limit, notice)
     if source.reshuffling:
         msg = (
             f"Data({name}=…) is reshuffled at each iteration, so every checkpoint would "
@@ -110,15 +110,15 @@ def open_held_out(data: Data, notice: Callable[[str], None]) -> HeldOut | None:
             "reshuffle_each_iteration=False"
         )
         raise DataError(msg)
-    return HeldOut(name, given, source, limit)
+    return HeldOut(name, held_out, source, limit)
 
 
 def _open_to_measure(
-    data: Data, name: str, given: Any, limit: int | None, notice: Callable[[str], None]
+    data: Data, name: str, held_out: Any, limit: int | None, notice: Callable[[str], None]
 ) -> DataSource:
     """Return the source of validation or test data."""
     size = data.validation_batch_size or data.batch_size
-    source = _open(given, SourceOptions(name, notice), batch_size=size, limit=limit)
+    source = _open(held_out, SourceOptions(name, notice), batch_size=size, limit=limit)
     if source.endless and limit is None:
         cure = "give Data(validation_steps=…)"
         if name == "test":
@@ -129,26 +129,26 @@ def _open_to_measure(
 
 
 def _open(
-    given: Any, options: SourceOptions, *, batch_size: int, limit: int | None = None
+    data: Any, options: SourceOptions, *, batch_size: int, limit: int | None = None
 ) -> DataSource:
-    if isinstance(given, keras.utils.PyDataset):
-        return PyDatasetSource(given, options)
-    if isinstance(given, tf.data.Dataset):
-        return TfDataSource(given, options, limit=limit)
-    if is_grain(given):
-        return GrainSource(given, options)
-    if hasattr(given, "__next__"):
+    if isinstance(data, keras.utils.PyDataset):
+        return PyDatasetSource(data, options)
+    if isinstance(data, tf.data.Dataset):
+        return TfDataSource(data, options, limit=limit)
+    if is_grain(data):
+        return GrainSource(data, options)
+    if hasattr(data, "__next__"):
         msg = (
-            f"Data({options.name}=…) is a {class_name(type(given))}, whose position cannot be saved and which is "
+            f"Data({options.name}=…) is a {class_name(type(data))}, whose position cannot be saved and which is "
             f"exhausted after one epoch; pass the function that makes it, Data({options.name}=lambda "
             "epoch: …)"
         )
         raise DataError(msg)
-    if is_arrays(given):
-        return ArraySource(given, options, batch_size=batch_size)
-    if callable(given):
-        return EpochFunctionSource(given, options)
-    msg = f"Data({options.name}=…) is a {class_name(type(given))}; expected {KINDS}"
+    if is_arrays(data):
+        return ArraySource(data, options, batch_size=batch_size)
+    if callable(data):
+        return EpochFunctionSource(data, options)
+    msg = f"Data({options.name}=…) is a {class_name(type(data))}; expected {KINDS}"
     raise DataError(msg)
 
 
@@ -161,15 +161,15 @@ def _check_shared(
     shared = [node for key, node in train.reshuffling.items() if key in test.reshuffling]
     if not shared:
         return
-    found = (
+    problem = (
         "Data(train=…) and Data(validation=…) are parts of one dataset that is reshuffled in "
         "every epoch, so samples move from one part to the other"
     )
     advice = "split it before every shuffle, or give each reshuffle_each_iteration=False"
     if data.steps_per_epoch is not None or data.validation_steps is not None:
-        msg = f"{found}, and a resumed trial could not split them as before; {advice}"
+        msg = f"{problem}, and a resumed trial could not split them as before; {advice}"
         raise DataError(msg)
-    notice(f"{found}, and the validation measures samples that were trained on; {advice}")
+    notice(f"{problem}, and the validation measures samples that were trained on; {advice}")
 
 
 _BLOCK = 1 << 22
@@ -189,9 +189,9 @@ _SETTINGS = (
 def data_fingerprint(data: Data) -> str:
     """Return the XXH3-128 (hex) of the training and validation data."""
     digest = xxhash.xxh3_128()
-    for use, given in (("train", data.train), ("validation", data.validation)):
+    for use, part in (("train", data.train), ("validation", data.validation)):
         digest.update(f"{use}:".encode())
-        _update(digest, given)
+        _update(digest, part)
     return digest.hexdigest()
 
 
@@ -209,27 +209,27 @@ def data_settings(data: Data) -> dict[str, Any]:
     return {name: v if type(v) in plain else repr(v) for name, v in settings.items()}
 
 
-def _update(digest: xxhash.xxh3_128, given: Any) -> None:
-    if given is None or not is_arrays(given):
-        digest.update(_form(given).encode())
-    elif isinstance(given, Mapping):
-        for key, part in given.items():
+def _update(digest: xxhash.xxh3_128, data: Any) -> None:
+    if data is None or not is_arrays(data):
+        digest.update(_form(data).encode())
+    elif isinstance(data, Mapping):
+        for key, part in data.items():
             digest.update(f"{{{key!r}:".encode())
             _update(digest, part)
-    elif is_ragged(given):
-        _update(digest, (*given.nested_row_splits, given.flat_values))
-    elif is_texts(given):
-        digest.update(repr(given).encode())
-    elif isinstance(given, tuple | list):
-        digest.update(f"({len(given)}:".encode())
-        for part in given:
+    elif is_ragged(data):
+        _update(digest, (*data.nested_row_splits, data.flat_values))
+    elif is_texts(data):
+        digest.update(repr(data).encode())
+    elif isinstance(data, tuple | list):
+        digest.update(f"({len(data)}:".encode())
+        for part in data:
             _update(digest, part)
     else:
-        _update_array(digest, given)
+        _update_array(digest, data)
 
 
-def _update_array(digest: xxhash.xxh3_128, given: Any) -> None:
-    array = np.asarray(given)
+def _update_array(digest: xxhash.xxh3_128, data: Any) -> None:
+    array = np.asarray(data)
     digest.update(f"{array.dtype.str}{array.shape}".encode())
     if array.dtype.kind in "OT" or array.ndim == 0:  # Python's objects and NumPy's StringDType
         digest.update(repr(array.tolist()).encode())
@@ -240,9 +240,9 @@ def _update_array(digest: xxhash.xxh3_128, given: Any) -> None:
         digest.update(block.reshape(-1).view(np.uint8).data)
 
 
-def _form(given: Any) -> str:
+def _form(data: Any) -> str:
     """Return the form of data in batches, as far as it is known without reading."""
-    kind = type(given)
-    name = f"{kind.__module__}.{getattr(given, '__qualname__', kind.__qualname__)}"
-    form = [getattr(given, what, None) for what in ("element_spec", "num_batches")]
+    kind = type(data)
+    name = f"{kind.__module__}.{getattr(data, '__qualname__', kind.__qualname__)}"
+    form = [getattr(data, attribute, None) for attribute in ("element_spec", "num_batches")]
     return f"{name} {form!r}"

@@ -102,19 +102,19 @@ class Reader:
 
     def at(self, epoch: int, step: int) -> Iterator[Batch] | None:
         """Return the open iterator whose next batch is number ``step`` of ``epoch``; None at its end."""
-        at = self._at
-        if at.ended == epoch or (self._limit is not None and step >= self._limit):
+        position = self._at
+        if position.ended == epoch or (self._limit is not None and step >= self._limit):
             return None
-        if (at.epoch, at.step) != (epoch, step):
+        if (position.epoch, position.step) != (epoch, step):
             if not self.continues:
                 self._close()
-                at.pass_ = epoch
-                at.drawn = step
-            at.epoch = epoch
-            at.step = step
+                position.pass_ = epoch
+                position.drawn = step
+            position.epoch = epoch
+            position.step = step
         if self._iterator is None:
             self._opened()
-            self._iterator = self.source.open(at.pass_, at.drawn)
+            self._iterator = self.source.open(position.pass_, position.drawn)
         return self._iterator
 
     def drew(self, batches: int) -> None:
@@ -124,15 +124,15 @@ class Reader:
 
     def exhausted(self) -> bool:
         """Record that the iterator is exhausted; return whether the epoch continues with another pass."""
-        at = self._at
-        if at.drawn == 0:
-            msg = f"Data({self.source.name}=…) yielded no batch in epoch {at.epoch}; expected at least one"
+        position = self._at
+        if position.drawn == 0:
+            msg = f"Data({self.source.name}=…) yielded no batch in epoch {position.epoch}; expected at least one"
             raise DataError(msg)
         if not self.continues:
             return False
         self._close()
-        at.pass_ = at.pass_ + 1
-        at.drawn = 0
+        position.pass_ = position.pass_ + 1
+        position.drawn = 0
         return True
 
     def next(self, epoch: int, step: int) -> Batch | None:

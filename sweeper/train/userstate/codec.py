@@ -76,12 +76,12 @@ class UserEncoder(Encoder):
         if holder.shape != NAMED:
             return self._ordered(values, path)
         began = dict(zip(holder.keys, holder.values, strict=True))
-        written = {
+        changes = {
             name: self.encode(value, path_in(holder, name))
             for name, value in zip(keys, values, strict=True)
             if not same(began.get(name, MISSING), value)
         }
-        return {"set": written, "gone": [name for name in holder.keys if name not in keys]}
+        return {"set": changes, "gone": [name for name in holder.keys if name not in keys]}
 
     def encode(self, value: Any, path: str) -> Json:
         if value is None or type(value) in (bool, int, float, str):
@@ -141,8 +141,11 @@ class UserEncoder(Encoder):
         refuse_replicated(value, path)
         if isinstance(value, _VARIABLES):
             kind = "keras" if isinstance(value, keras.Variable) else "tf"
-            shown = {"trainable": bool(value.trainable), "name": str(value.name).partition(":")[0]}
-            return {TAG: "variable", "type": kind, "v": self._tensor(value, path), **shown}
+            settings = {
+                "trainable": bool(value.trainable),
+                "name": str(value.name).partition(":")[0],
+            }
+            return {TAG: "variable", "type": kind, "v": self._tensor(value, path), **settings}
         if isinstance(value, keras.random.SeedGenerator):
             return {TAG: "seeds", "v": self._tensor(value.state, path)}
         if isinstance(value, keras.metrics.Metric) and type(value).__module__.startswith("keras."):
@@ -160,17 +163,21 @@ class UserEncoder(Encoder):
         if cls is logging.Logger and logging.getLogger(value.name) is value:
             return {TAG: "logger", "v": value.name}
         if cls is keras.utils.Progbar:
-            shown = {"target": value.target, "unit_name": value.unit_name, "verbose": value.verbose}
-            shown["stateful_metrics"] = sorted(value.stateful_metrics)
+            settings = {
+                "target": value.target,
+                "unit_name": value.unit_name,
+                "verbose": value.verbose,
+            }
+            settings["stateful_metrics"] = sorted(value.stateful_metrics)
         elif is_of_tqdm(cls) and value.iterable is None:
             names = ("total", "unit", "leave", "disable")
-            shown = {name: getattr(value, name, None) for name in names}
-            shown["initial"] = getattr(value, "n", 0)
-            shown["desc"] = (getattr(value, "desc", None) or "").removesuffix(": ") or None
+            settings = {name: getattr(value, name, None) for name in names}
+            settings["initial"] = getattr(value, "n", 0)
+            settings["desc"] = (getattr(value, "desc", None) or "").removesuffix(": ") or None
         else:
-            what = f"a {class_name(cls)} made during training; make it in the factory"
-            raise NotPlainError(path, value, what)
-        return {TAG: "bar", "class": self._class(cls, path), "v": shown}
+            description = f"a {class_name(cls)} made during training; make it in the factory"
+            raise NotPlainError(path, value, description)
+        return {TAG: "bar", "class": self._class(cls, path), "v": settings}
 
     def _tensor(self, variable: Any, path: str) -> str:
         key = self._key(path)
@@ -201,8 +208,8 @@ class UserDecoder(Decoder):
             for name in saved["gone"]:
                 began.pop(name, None)
             for name, node in saved["set"].items():
-                now = dict(zip(*holder.read(), strict=True)).get(name, MISSING)
-                value = _or_present(self.decode(node), now)
+                current = dict(zip(*holder.read(), strict=True)).get(name, MISSING)
+                value = _or_present(self.decode(node), current)
                 if value is not MISSING:
                     began[name] = value
             holder.write(list(began), list(began.values()))
@@ -217,9 +224,9 @@ class UserDecoder(Decoder):
             )
         else:
             values = self.ordered(saved)
-            there = holder.read()[1]
-            there += [None] * (len(values) - len(there))
-            values = [_or_present(*pair) for pair in zip(values, there, strict=False)]
+            items = holder.read()[1]
+            items += [None] * (len(values) - len(items))
+            values = [_or_present(*pair) for pair in zip(values, items, strict=False)]
             holder.write([], values)
 
     def object_at(self, path: str) -> Any:
@@ -231,9 +238,9 @@ class UserDecoder(Decoder):
 
     def _method(self, node: Json) -> Any:
         owner = self.decode(node["self"])
-        found = inspect.getattr_static(type(owner), node["name"], None)
-        if isinstance(found, types.FunctionType):
-            return types.MethodType(found, owner)
+        method = inspect.getattr_static(type(owner), node["name"], None)
+        if isinstance(method, types.FunctionType):
+            return types.MethodType(method, owner)
         msg = (
             f"it contains the method {node['name']!r} of a {type(owner).__qualname__}, which does "
             "not exist now"
@@ -251,10 +258,10 @@ class UserDecoder(Decoder):
 
     def _variable(self, node: Json) -> Any:
         value = self.tensors[node["v"]]
-        trained = node["trainable"]
+        trainable = node["trainable"]
         if node["type"] == "keras":
-            return keras.Variable(value, dtype=np.dtype(value.dtype).name, trainable=trained)
-        return tf.Variable(value, trainable=trained, name=node["name"])
+            return keras.Variable(value, dtype=np.dtype(value.dtype).name, trainable=trainable)
+        return tf.Variable(value, trainable=trainable, name=node["name"])
 
     def _bar(self, node: Json) -> Any:
         cls = self.class_of(node)
@@ -264,22 +271,22 @@ class UserDecoder(Decoder):
         return cls(**node["v"])
 
     def _seeds(self, node: Json) -> Any:
-        made = keras.random.SeedGenerator(0)
-        made.state.assign(self.tensors[node["v"]])
-        return made
+        generator = keras.random.SeedGenerator(0)
+        generator.state.assign(self.tensors[node["v"]])
+        return generator
 
     def _metric(self, node: Json) -> Any:
         cls = getattr(keras.metrics, node["class"], None)
         if cls is None:
             msg = f"it contains a metric {node['class']}, which Keras does not have now"
             raise UnplaceableError(msg)
-        made = cls.from_config(self.decode(node["config"]))
-        for variable, key in zip(made.variables, node["v"], strict=True):
+        metric = cls.from_config(self.decode(node["config"]))
+        for variable, key in zip(metric.variables, node["v"], strict=True):
             variable.assign(self.tensors[key])
-        return made
+        return metric
 
     def _partial(self, node: Json) -> Any:
-        function, arguments, keywords = (self.decode(each) for each in node["v"])
+        function, arguments, keywords = (self.decode(part) for part in node["v"])
         return functools.partial(function, *arguments, **keywords)
 
 

@@ -128,28 +128,28 @@ class UserState(Component):
 
     def _written_alone(self, walk: Walk) -> dict[str, list[tuple[ObjectPath, Any]]]:
         """Return the variables that only functions of the data use, such as a former global seed generator."""
-        now = global_seed_generator()
-        others = [*self._roots.model.variables, *([] if now is None else [now.state])]
-        known = {*_variables_of(walk.holders), *(id(variable.value) for variable in others)}
+        generator = global_seed_generator()
+        others = [*self._roots.model.variables, *([] if generator is None else [generator.state])]
+        covered = {*_variables_of(walk.holders), *(id(variable.value) for variable in others)}
         return {
             use: [
                 (ObjectPath(f"Data({use}=…)").noted(f"variable {index} of its functions"), variable)
-                for index, variable in enumerate(written.values())
-                if id(variable) not in known
+                for index, variable in enumerate(variables.values())
+                if id(variable) not in covered
             ]
-            for use, written in self._roots.written.items()
+            for use, variables in self._roots.written.items()
         }
 
     def _refuse_written(self, in_step: set[int]) -> None:
         """Refuse a variable that a dataset read ahead writes and that other code uses as well."""
-        written = list(chain.from_iterable(self._roots.written.values()))
-        found = _variables_of(self._holders)
-        for each in written:
-            holder = found.get(each)
-            if holder is None or written.count(each) > 1 or _key(holder) in in_step:
-                what = "a variable" if holder is None else holder.path
+        ids = list(chain.from_iterable(self._roots.written.values()))
+        holders = _variables_of(self._holders)
+        for variable_id in ids:
+            holder = holders.get(variable_id)
+            if holder is None or ids.count(variable_id) > 1 or _key(holder) in in_step:
+                label = "a variable" if holder is None else holder.path
                 msg = (
-                    f"{what} is written by a function of a dataset, which reads ahead of the "
+                    f"{label} is written by a function of a dataset, which reads ahead of the "
                     "training, and is also used elsewhere or not found in the study's code; so "
                     "its value at a checkpoint belongs to no position. Give the function its own "
                     "layer or generator"
@@ -164,8 +164,8 @@ class UserState(Component):
             if isinstance(holder, Structure) and holder.shape == NAMED:
                 began = dict(zip(holder.keys, holder.values, strict=True))
                 for name, value in zip(*holder.read(), strict=True):
-                    made = id(value) in covered or isinstance(value, _OF_KERAS)
-                    if began.get(name) is None and made:
+                    lasting = id(value) in covered or isinstance(value, _OF_KERAS)
+                    if began.get(name) is None and lasting:
                         began[name] = value
                 holder.keys = list(began)
                 holder.values = list(began.values())
@@ -186,14 +186,14 @@ class UserState(Component):
 
     def _check_baked(self) -> None:
         for function, values in self._baked:
-            now = _values_read(function)
-            for path, was in values.items():
-                if same(was, now.get(path, MISSING)):
+            current = _values_read(function)
+            for path, constant in values.items():
+                if same(constant, current.get(path, MISSING)):
                     continue
                 msg = (
                     f"{getattr(function, '__qualname__', function)} was traced by TensorFlow during "
-                    f"training, with {path} = {was!r} as a constant in its graph, and {path} is "
-                    f"{now.get(path, MISSING)!r} now: this training continues with the first value, "
+                    f"training, with {path} = {constant!r} as a constant in its graph, and {path} is "
+                    f"{current.get(path, MISSING)!r} now: this training continues with the first value, "
                     f"and a resumed one would be traced with the second. Pass {path} to the "
                     "function as a tensor, or keep it in a tf.Variable"
                 )
@@ -203,9 +203,9 @@ class UserState(Component):
         """Refuse an object that was first used during training, and is not a part of the model."""
         if not self._unbuilt:
             return
-        known = self._covered() | self._walk.nodes.keys()
+        covered = self._covered() | self._walk.nodes.keys()
         for node in self._unbuilt:
-            if not known.issuperset(map(id, framework_variables(node.obj) or ())):
+            if not covered.issuperset(map(id, framework_variables(node.obj) or ())):
                 msg = (
                     f"{node.path}, a {class_name(type(node.obj))}, created its variables during "
                     "training, and a resumed trial would have it without them; build it in the "
@@ -259,9 +259,9 @@ class UserState(Component):
         for holder in self._holders:
             if _is_module(holder):
                 began = dict(zip(holder.keys, holder.values, strict=True))
-                now = dict(zip(*holder.read(), strict=True))
-                names = [name for name in now if (id(holder), name) in used]
-                if not all(same(began.get(name, MISSING), now[name]) for name in names):
+                current = dict(zip(*holder.read(), strict=True))
+                names = [name for name in current if (id(holder), name) in used]
+                if not all(same(began.get(name, MISSING), current[name]) for name in names):
                     return True
             elif holder is not cache and id(holder.obj) in reached and holder.changed():
                 return True
@@ -272,13 +272,13 @@ class UserState(Component):
             # Callbacks create objects when training begins.
             return []
         by_path = {holder.path: holder for holder in self._walk.holders}
-        found = []
+        misfits = []
         for path, node in saved["changed"].items():
             holder = by_path.get(path)
             if holder is None:
-                found.append(f"{path} is in the checkpoint only")
+                misfits.append(f"{path} is in the checkpoint only")
             elif ("value" in node) is not isinstance(holder, Value):
-                found.append(
+                misfits.append(
                     f"{path} is another kind of object than when the checkpoint was written"
                 )
             elif isinstance(holder, Value):
@@ -287,8 +287,8 @@ class UserState(Component):
                 except UnplaceableError as error:
                     misfit = str(error)
                 if misfit is not None:
-                    found.append(f"{path} {misfit}")
-        return found
+                    misfits.append(f"{path} {misfit}")
+        return misfits
 
     def restore(self, saved: Json, tensors: Mapping[str, Any]) -> None:
         self._restore(self._settled(), saved, tensors)
@@ -347,10 +347,10 @@ def _variables_of(holders: Iterable[Holder]) -> dict[int, Variable]:
     }
 
 
-def _cannot(where: str, what: str, advice: str = "") -> str:
+def _cannot(where: str, description: str, advice: str = "") -> str:
     other = _METHODS if where.startswith("callback ") else "" if advice else _MAKE_NEW
     return (
-        f"{where} changed during training, and is {what}, which cannot be saved; "
+        f"{where} changed during training, and is {description}, which cannot be saved; "
         f"{advice or _KEEP}{other}{_EXEMPT}"
     )
 
@@ -362,19 +362,19 @@ _LEAVES = (bool, int, float, str, np.generic)
 
 
 def _values_read(function: Any) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    seen: set[int] = set()
+    values: dict[str, Any] = {}
+    visited: set[int] = set()
     waiting: list[tuple[str, Any, frozenset[str]]] = [("", function, frozenset())]
-    while waiting and len(found) < _MOST_READ:
+    while waiting and len(values) < _MOST_READ:
         path, value, names = waiting.pop()
         if isinstance(value, _LEAVES):
-            found[path] = value
+            values[path] = value
             continue
-        if value is None or id(value) in seen or isinstance(value, _UNREAD):
+        if value is None or id(value) in visited or isinstance(value, _UNREAD):
             continue
-        seen.add(id(value))
+        visited.add(id(value))
         waiting += reversed(_inside(path, value, names))
-    return found
+    return values
 
 
 _UNREAD = (
@@ -395,12 +395,14 @@ def _inside(path: str, value: Any, names: frozenset[str]) -> list[tuple[str, Any
     if isinstance(value, MethodType):
         function = value.__func__
         owner = value.__self__
-        own = names_in(function) if isinstance(function, FunctionType) else frozenset()
-        return [(path, function, own), (f"{path}self", owner, own)]
+        used_names = names_in(function) if isinstance(function, FunctionType) else frozenset()
+        return [(path, function, used_names), (f"{path}self", owner, used_names)]
     if isinstance(value, FunctionType):
-        own = names_in(value)
+        used_names = names_in(value)
         read = (*closure_of(value), *globals_of(value))
-        return [(n, v, own) for n, v in read] if is_users_module(value.__module__ or "") else []
+        return (
+            [(n, v, used_names) for n, v in read] if is_users_module(value.__module__ or "") else []
+        )
     if isinstance(value, dict):
         return [(f"{path}[{k!r}]", v, names) for k, v in list(dict.items(value))[:_MOST_READ]]
     if isinstance(value, list | tuple):
@@ -419,8 +421,10 @@ class LeftOut:
 
     def __init__(self, walk: Walk, roots: Roots, covered: Callable[[], frozenset[int]]) -> None:
         keeping = roots.ids_exempt() - roots.ids_of_output()
-        own = [walk.nodes.get(id(each)) for each in roots.callbacks if id(each) in keeping]
-        self._own = [node for node in own if node is not None]
+        nodes = [
+            walk.nodes.get(id(callback)) for callback in roots.callbacks if id(callback) in keeping
+        ]
+        self._own = [node for node in nodes if node is not None]
         self._others = walk
         self._roots = roots
         self._covered = covered
@@ -428,19 +432,19 @@ class LeftOut:
 
     def fingerprints(self) -> Json:
         """Return the name and fingerprint of each attribute, key and element that training changed."""
-        now = self._fingerprints()
+        current = self._fingerprints()
         return [
-            [name, now.get(name, "missing")]
-            for name in dict.fromkeys([*self._began, *now])
-            if self._began.get(name) != now.get(name)
+            [name, current.get(name, "missing")]
+            for name in dict.fromkeys([*self._began, *current])
+            if self._began.get(name) != current.get(name)
         ]
 
     def _fingerprints(self) -> dict[str, str]:
         return {} if not self._own else dict(self._all())
 
     def _all(self) -> Iterator[tuple[str, str]]:
-        own = {id(node.obj) for node in self._own}
-        exempt = self._roots.ids_of_output() | (frozenset(self._others.nodes) - own)
+        ids = {id(node.obj) for node in self._own}
+        exempt = self._roots.ids_of_output() | (frozenset(self._others.nodes) - ids)
         walk = Walk(self._covered(), exempt)
         walk.visit([(ObjectPath(node.path), node.obj) for node in self._own])
         for module in walk.modules.values():
