@@ -31,7 +31,7 @@ from sweeper.errors import CheckpointError, ForeignCheckpointError
 from sweeper.records.printing import json_fields
 
 _CHECKPOINT = re.compile(r"step-(\d{9,})(?:\.(\d+))?")
-_SET_ASIDE = re.compile(r"step-\d{9,}(?:\.\d+)?\.corrupt-\d+")
+_CORRUPT = re.compile(r"step-\d{9,}(?:\.\d+)?\.corrupt-\d+")
 _UNFINISHED = re.compile(r"\.(?:writing|deleting)-.+-\d+-\d+")
 
 
@@ -65,9 +65,9 @@ def is_unfinished(name: str) -> bool:
     return _UNFINISHED.fullmatch(name) is not None
 
 
-def is_set_aside(name: str) -> bool:
+def is_marked_corrupt(name: str) -> bool:
     """Return whether ``name`` is that of a damaged checkpoint that a reader has renamed."""
-    return _SET_ASIDE.fullmatch(name) is not None
+    return _CORRUPT.fullmatch(name) is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,12 +123,13 @@ class Origin:
         if not self.definition:
             return different
         if other.definition not in (self.definition, *self.former):
-            different.append(
-                f"its definition has the fingerprint {other.definition[:8]}, and the study's has "
-                f"{self.definition[:8]}"
-                if self.study
-                else "it was trained on other data"
-            )
+            reason = "it was trained on other data"
+            if self.study:
+                reason = (
+                    f"its definition has the fingerprint {other.definition[:8]}, and the study's has "
+                    f"{self.definition[:8]}"
+                )
+            different.append(reason)
         if other.seed != self.seed and other.definition not in self.former:
             different.append(f"its seed was {other.seed}, and is {self.seed} now")
         for name in sorted(other.parameters.keys() & self.parameters.keys()):

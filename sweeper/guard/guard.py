@@ -202,16 +202,14 @@ class Guard:
             for repeat in _older_initializers(visits, old, call):
                 self.warn(repeat)
         changed = _changed_by_training(visits)
-        refused = {
-            index
-            for index, visit in enumerate(visits)
-            if id(visit.obj) in old
-            and (
-                (self._process == "inline" and index in changed and visit.sort in _NOT_UNDONE)
-                # Data may go through any layer: nothing there is trained.
-                or (what != "data" and _must_be_fresh(visits, index, changed, old))
-            )
-        }
+        refused = set()
+        for index, visit in enumerate(visits):
+            if id(visit.obj) not in old:
+                continue
+            shared = self._process == "inline" and index in changed and visit.sort in _NOT_UNDONE
+            # Data may go through any layer: nothing there is trained.
+            if shared or (what != "data" and _must_be_fresh(visits, index, changed, old)):
+                refused.add(index)
         if refused:
             factories = self._factories if factory is None else [factory, *self._factories]
             raise _refusal(_outermost(visits, refused), call, factories)

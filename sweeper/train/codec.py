@@ -172,7 +172,7 @@ class _Missing:
 MISSING: Any = _Missing()
 
 
-def is_plain(value: object) -> bool:
+def is_json_leaf(value: object) -> bool:
     """Return whether ``value`` is a leaf that JSON represents."""
     cls = type(value)
     return cls in PLAIN or isinstance(value, np.generic | PurePath | tf.DType | np.dtype)
@@ -588,7 +588,6 @@ class Decoder:
         return [self.decode(item) for item in node["v"]]
 
     def with_attributes(self, obj: Any, attributes: Mapping[str, Json]) -> Any:
-        # All are decoded before the first is set: decoding may fail.
         values = {name: self.decode(item) for name, item in attributes.items()}
         for name, value in values.items():
             set_field(obj, name, value)

@@ -150,7 +150,7 @@ class DataSource:
 
     def __init__(self, options: SourceOptions) -> None:
         self.name = options.name
-        self.notice = options.notice
+        self.notify = options.notice
         self.seed = options.seed
         self.class_weight = options.class_weight
 
@@ -177,7 +177,7 @@ class DataSource:
         if not step:
             return
         count = "1 batch is" if step == 1 else f"{step:,} batches are"
-        self.notice(f"Data({self.name}=…): to resume, {count} read and dropped from {label}")
+        self.notify(f"Data({self.name}=…): to resume, {count} read and dropped from {label}")
         dropped = sum(1 for _ in islice(batches, step))
         if dropped < step:
             msg = (

@@ -76,7 +76,7 @@ def begin(
     directory: Path,
     loaded: LoadedCheckpoint | None,
     fit_arguments: FitArguments,
-    notice: Callable[[str], None],
+    notify: Callable[[str], None],
 ) -> Values:
     """Return the changes of ``model`` that a training from ``loaded`` keeps; send a notice if it has no epoch to train.
 
@@ -107,7 +107,7 @@ def begin(
             _refuse_repetition(earlier, model, directory, fit_arguments.epochs)
         many = f"{loaded.epoch} epoch{'s' * (loaded.epoch != 1)}"
         ended = ", after which a callback stopped it" if stopped else ""
-        notice(
+        notify(
             f"the training in {directory} has finished, with {many}{ended}: nothing is trained, and its newest "
             "checkpoint is restored"
         )

@@ -154,7 +154,7 @@ def check_rung(objective: str, last: EpochRecord) -> None:
 class Reported:
     """Metrics that the epochs of one training report; each objective must be reported as one number.
 
-    ``notice`` is called with metrics that are too large to be stored by component, and with the first
+    ``notify`` is called with metrics that are too large to be stored by component, and with the first
     loss or objective that is NaN or infinite, unless that ends the training.
     """
 
@@ -162,12 +162,12 @@ class Reported:
         self,
         objectives: Sequence[str],
         epochs: int,
-        notice: Callable[[str], None],
+        notify: Callable[[str], None],
         nonfinite: NonFinite = "continue",
     ) -> None:
         self._objectives = tuple(objectives)
         self._epochs = epochs
-        self._notice = notice
+        self._notify = notify
         self._nonfinite = nonfinite
         self._too_large: set[str] = set()
         self._by_callbacks = False
@@ -179,7 +179,7 @@ class Reported:
             return numbers
         if metric not in self._too_large:
             self._too_large.add(metric)
-            self._notice(
+            self._notify(
                 f"the metric {metric!r} has {np.size(value):,} components, and only metrics of up "
                 f"to {MOST_COMPONENTS:,} are stored by component; checkpoints and model.history "
                 "contain it completely"
@@ -246,7 +246,7 @@ class Reported:
         ends = "The callback keras.callbacks.TerminateOnNaN() ends it"
         if self._objectives:
             ends += ', and Study(nonfinite="fail") fails the trial'
-        self._notice(f"{problem}; training continues, as in model.fit. {ends}")
+        self._notify(f"{problem}; training continues, as in model.fit. {ends}")
 
     def _not_finite(self, epoch: EpochRecord) -> Iterator[tuple[str, float]]:
         """Yield the losses and objectives of ``epoch`` that are NaN or infinite."""

@@ -64,20 +64,20 @@ class TrainingLoop:
         self,
         plan: TrainingPlan,
         observer: Observer,
-        notice: Callable[[str], None] = _LOG.warning,
+        notify: Callable[[str], None] = _LOG.warning,
     ) -> None:
-        self._plan = plan = replace(plan, callbacks=without_superfluous(plan.callbacks, notice))
+        self._plan = plan = replace(plan, callbacks=without_superfluous(plan.callbacks, notify))
         self._observer = observer
         self._trainer = plan.trainer
-        self._hidden = HiddenState(plan.order_seed, notice)
+        self._hidden = HiddenState(plan.order_seed, notify)
         with self._hidden:
             _refuse_uncompiled(plan.model)
             replicated = check_model(plan.model, plan.step)
-            source, validation = open_sources(plan.data, plan.order_seed, notice)
+            source, validation = open_sources(plan.data, plan.order_seed, notify)
             epochs = plan.epochs - plan.initial_epoch
             for remark in (replicated, passes_end_within(plan.data, source, epochs)):
                 if remark is not None:
-                    notice(remark)
+                    notify(remark)
             self._train, self._test = self._traced_runners(source, validation)
             self._callbacks = self._callback_list()
             self._averages = FinalAverages(plan.callbacks)
@@ -96,13 +96,13 @@ class TrainingLoop:
                     self._record,
                     self._train,
                     self._test,
-                    notice=notice,
+                    notify=notify,
                     hidden=self._hidden,
                 ),
                 eager=bool(plan.model.run_eagerly),
                 cure=plan.cure,
             )
-            self._reported = Reported(plan.objectives, plan.epochs, notice, plan.nonfinite)
+            self._reported = Reported(plan.objectives, plan.epochs, notify, plan.nonfinite)
             self._reported.check_before(
                 self._train.one.log_shapes,
                 None if self._test is None else self._test.one.log_shapes,
@@ -113,7 +113,7 @@ class TrainingLoop:
         self._position = Position(epoch=plan.initial_epoch)
         self._train.reader.first_epoch = plan.initial_epoch
         self._measured = ""
-        self._notice = notice
+        self._notify = notify
         self._initial: WarmValues | None = None
         self.pruned = False
 
@@ -207,7 +207,7 @@ class TrainingLoop:
             return None
         if self._initial is None:
             self._initial = match_warm_start(options, self._plan.model)
-            self._notice(self._initial.report.summary())
+            self._notify(self._initial.report.summary())
         return self._initial.report
 
     def run(

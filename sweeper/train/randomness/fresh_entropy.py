@@ -59,7 +59,7 @@ _seed_of_python = random.Random.seed
 class FreshEntropy(Component):
     """A stream of entropy for one use, in the thread that entered it.
 
-    ``tell`` is called once with a notice if the user's code requests the system's random numbers.
+    ``notify`` is called once with a notice if the user's code requests the system's random numbers.
     """
 
     name = "fresh_entropy"
@@ -68,13 +68,13 @@ class FreshEntropy(Component):
         self,
         sequence: np.random.SeedSequence,
         use: str,
-        tell: Callable[[str], None] | None = None,
+        notify: Callable[[str], None] | None = None,
     ) -> None:
         self._entropy = sequence.entropy
         self._key = (*sequence.spawn_key, zlib.crc32(f"fresh entropy of {use}".encode()))
         self.drawn = 0
         """Number of values drawn so far."""
-        self._tell = tell
+        self._notify = notify
         self._taken: str | None = None
         self._of: tuple[int, int] | None = None
         self._elsewhere: str | None = None
@@ -111,7 +111,7 @@ class FreshEntropy(Component):
         """Report the user's line that requests the system's random numbers, if any."""
         asker = _asker(_OF_THE_SYSTEM)
         pid, thread = self._of or (0, 0)
-        if self._tell is None or asker is None or pid != os.getpid():
+        if self._notify is None or asker is None or pid != os.getpid():
             return
         code = asker.f_code
         if is_users(code.co_filename):
@@ -122,17 +122,17 @@ class FreshEntropy(Component):
             )
         # Notices are sent from the training's thread; those of other threads wait for a checkpoint.
         if thread == threading.get_ident():
-            self._tell_taken()
+            self._notify_taken()
 
-    def _tell_taken(self) -> None:
-        if self._tell is not None and self._taken is not None:
-            tell = self._tell
-            self._tell = None
-            tell(self._taken)
+    def _notify_taken(self) -> None:
+        if self._notify is not None and self._taken is not None:
+            notify = self._notify
+            self._notify = None
+            notify(self._taken)
 
     def capture(self, tensors: Tensors) -> Json:
         del tensors
-        self._tell_taken()
+        self._notify_taken()
         if self._elsewhere is not None:
             msg = (
                 f"{self._elsewhere}: a random generator without a seed was made in another thread "

@@ -272,9 +272,9 @@ class HiddenState:
     """The parts of the hidden state, entered and left together; see `FreshEntropy` for the arguments."""
 
     def __init__(
-        self, sequence: np.random.SeedSequence, tell: Callable[[str], None] | None = None
+        self, sequence: np.random.SeedSequence, notify: Callable[[str], None] | None = None
     ) -> None:
-        self.fresh_entropy = FreshEntropy(sequence, "training", tell)
+        self.fresh_entropy = FreshEntropy(sequence, "training", notify)
         self.operations = RandomOperations()
         self.traced_functions = TracedFunctions(self.operations.tracing)
 

@@ -37,7 +37,7 @@ KINDS = (
 
 
 def open_sources(
-    data: Data, seed: np.random.SeedSequence, notice: Callable[[str], None]
+    data: Data, seed: np.random.SeedSequence, notify: Callable[[str], None]
 ) -> tuple[DataSource, DataSource | None]:
     """Return the sources of the training data, in an order from ``seed``, and of the validation data, if any."""
     train = data.train
@@ -54,15 +54,15 @@ def open_sources(
             raise DataError(msg)
         train, validation = split_arrays(train, data.validation_split)
     order = seed if data.shuffle else None
-    options = SourceOptions("train", notice, order, data.class_weight)
+    options = SourceOptions("train", notify, order, data.class_weight)
     source = _open(train, options, batch_size=data.batch_size)
     if source.endless and data.steps_per_epoch is None:
         msg = "Data(train=…) never ends; give Data(steps_per_epoch=…)"
         raise DataError(msg)
     if validation is None:
         return source, None
-    test = _open_to_measure(data, "validation", validation, data.validation_steps, notice)
-    _check_shared(source, test, data, notice)
+    test = _open_to_measure(data, "validation", validation, data.validation_steps, notify)
+    _check_shared(source, test, data, notify)
     return source, test
 
 
@@ -89,7 +89,7 @@ class HeldOut:
     limit: int | None
 
 
-def open_held_out(data: Data, notice: Callable[[str], None]) -> HeldOut | None:
+def open_held_out(data: Data, notify: Callable[[str], None]) -> HeldOut | None:
     """Return the held-out data: the test data, otherwise the validation data, or None."""
     name = "test"
     held_out = data.test
@@ -102,7 +102,7 @@ def open_held_out(data: Data, notice: Callable[[str], None]) -> HeldOut | None:
             held_out = split_arrays(data.train, data.validation_split)[1]
     if held_out is None:
         return None
-    source = _open_to_measure(data, name, held_out, limit, notice)
+    source = _open_to_measure(data, name, held_out, limit, notify)
     if source.reshuffling:
         msg = (
             f"Data({name}=…) is reshuffled at each iteration, so every checkpoint would "
@@ -114,11 +114,11 @@ def open_held_out(data: Data, notice: Callable[[str], None]) -> HeldOut | None:
 
 
 def _open_to_measure(
-    data: Data, name: str, held_out: Any, limit: int | None, notice: Callable[[str], None]
+    data: Data, name: str, held_out: Any, limit: int | None, notify: Callable[[str], None]
 ) -> DataSource:
     """Return the source of validation or test data."""
     size = data.validation_batch_size or data.batch_size
-    source = _open(held_out, SourceOptions(name, notice), batch_size=size, limit=limit)
+    source = _open(held_out, SourceOptions(name, notify), batch_size=size, limit=limit)
     if source.endless and limit is None:
         cure = "give Data(validation_steps=…)"
         if name == "test":
@@ -153,7 +153,7 @@ def _open(
 
 
 def _check_shared(
-    train: DataSource, test: DataSource, data: Data, notice: Callable[[str], None]
+    train: DataSource, test: DataSource, data: Data, notify: Callable[[str], None]
 ) -> None:
     """Tell of parts of one dataset that is reshuffled every epoch; refuse them if a pass is not read to its end."""
     if not isinstance(train, TfDataSource) or not isinstance(test, TfDataSource):
@@ -169,7 +169,7 @@ def _check_shared(
     if data.steps_per_epoch is not None or data.validation_steps is not None:
         msg = f"{problem}, and a resumed trial could not split them as before; {advice}"
         raise DataError(msg)
-    notice(f"{problem}, and the validation measures samples that were trained on; {advice}")
+    notify(f"{problem}, and the validation measures samples that were trained on; {advice}")
 
 
 _BLOCK = 1 << 22

@@ -54,7 +54,7 @@ class PyDatasetSource(DataSource):
             raise UncapturableError(msg)
         self._between = watch
         if dataset.use_multiprocessing:
-            self.notice(
+            self.notify(
                 f"{label}: with use_multiprocessing=True, {dataset.workers} threads read ahead "
                 "instead of processes; the batches and their order are the same"
             )

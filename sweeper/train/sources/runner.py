@@ -131,7 +131,7 @@ class Reader:
         if not self.continues:
             return False
         self._close()
-        position.pass_ = position.pass_ + 1
+        position.pass_ += 1
         position.drawn = 0
         return True
 

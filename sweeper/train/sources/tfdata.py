@@ -25,6 +25,7 @@ from __future__ import annotations
 import os
 import weakref
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -187,7 +188,7 @@ class TfDataSource(DataSource):
         """Nodes that draw a new seed for every iterator, by identity."""
         stateful, writing = self._read_functions(parts)
         self.written = {
-            id(variable): variable for variables in writing.values() for variable in variables
+            id(variable): variable for variable in chain.from_iterable(writing.values())
         }
         """Variables that its functions may write ahead of the training, by identity."""
         self.is_read_again = self.reads_ahead = bool(stateful)
@@ -207,7 +208,7 @@ class TfDataSource(DataSource):
         sized = any(int(node._cycle_length) == tf.data.AUTOTUNE for node in interleaves)
         self._processors = _processors() if sized else None
         if self._processors is not None:
-            self.notice(
+            self.notify(
                 f"Data({self.name}=…): an interleave(…) without cycle_length reads as many inputs at "
                 f"once as there are processors ({self._processors} here), so its order depends on "
                 "that number, and a trial resumes only with the same number; give cycle_length=…"
@@ -215,12 +216,12 @@ class TfDataSource(DataSource):
 
     def _notice_reading(self, stateful: Iterable[str], *, limited: bool) -> None:
         if any("PyFunc" in op for op in stateful):
-            self.notice(
+            self.notify(
                 f"Data({self.name}=…): Python functions of this dataset are called again from the beginning "
                 "of an epoch when a trial resumes, so they must return the same elements each time"
             )
         elif self.endless and not limited:
-            self.notice(
+            self.notify(
                 f"Data({self.name}=…): a resumed trial reads all earlier batches of an endless dataset "
                 "again. To avoid this, leave out the repeat(): steps_per_epoch continues from pass to "
                 "pass by itself"

@@ -264,7 +264,7 @@ class CallbackStates(Component):
 
 
 def without_superfluous(
-    callbacks: Iterable[keras.callbacks.Callback], notice: Callable[[str], None]
+    callbacks: Iterable[keras.callbacks.Callback], notify: Callable[[str], None]
 ) -> tuple[keras.callbacks.Callback, ...]:
     """Return ``callbacks`` without those in `LEFT_OUT`, and send a notice for each of these."""
     remaining = []
@@ -273,7 +273,7 @@ def without_superfluous(
         if reason is None:
             remaining.append(callback)
         else:
-            notice(f"callback {_name(callback)} is left out: {reason}")
+            notify(f"callback {_name(callback)} is left out: {reason}")
     return tuple(remaining)
 
 
@@ -346,7 +346,7 @@ def summaries_to(
 
 def has_own_state(value: object) -> bool:
     """Return whether an object is restored by its own ``set_state``."""
-    # These have such methods too, and other components restore them.
+    # Other components restore these, whichever methods they have.
     if framework_variables(value) is not None or isinstance(value, np.random.RandomState):
         return False
     return tells_its_state(value)

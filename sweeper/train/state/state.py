@@ -121,15 +121,14 @@ class DataPosition(Component):
         self._runners = {"train": train, "validation": validation}
 
     def capture(self, tensors: Tensors) -> Json:
-        return {
-            use: None
-            if runner is None
-            else {
-                "kind": type(runner.source).__name__,
-                "state": runner.reader.capture(f"{self.name}/{use}", tensors),
-            }
-            for use, runner in self._runners.items()
-        }
+        saved: dict[str, Json] = {}
+        for use, runner in self._runners.items():
+            if runner is None:
+                saved[use] = None
+                continue
+            state = runner.reader.capture(f"{self.name}/{use}", tensors)
+            saved[use] = {"kind": type(runner.source).__name__, "state": state}
+        return saved
 
     def mismatches(self, saved: Json, tensors: Mapping[str, Any]) -> list[str]:
         del tensors
@@ -222,7 +221,7 @@ def default_components(
     train: Runner,
     validation: Runner | None,
     *,
-    notice: Callable[[str], None],
+    notify: Callable[[str], None],
     hidden: HiddenState,
 ) -> list[Component]:
     """Return all components of a training, in the order in which they are restored.
@@ -233,18 +232,14 @@ def default_components(
     """
     model = roots.model
     reach = Reach(model, roots.step)
-    user_state = UserState(roots, lambda: reach.now.covered, notice)
+    user_state = UserState(roots, lambda: reach.now.covered, notify)
     generators = process_generators(hidden.traced_functions)
     hidden.traced_functions.on_trace(lambda trace: user_state.traced(trace.function))
-    reopening = Reopening(
-        {
-            use: runner.reader
-            for use, runner in (("train", train), ("validation", validation))
-            if runner is not None and runner.source.is_read_again
-        },
-        user_state,
-        (*generators, *hidden.components),
-    )
+    read_again = {}
+    for use, runner in (("train", train), ("validation", validation)):
+        if runner is not None and runner.source.is_read_again:
+            read_again[use] = runner.reader
+    reopening = Reopening(read_again, user_state, (*generators, *hidden.components))
     user_state.in_flight = reopening.in_flight
     return [
         FixedParts(model, reach),
@@ -294,6 +289,10 @@ class TrainingState:
         state: dict[str, Json] = {"position": position.capture(tensors)}
         for component in self.components:
             state[component.name] = component.capture(tensors)
+        repeated: dict[str, tuple[str, ...]] = {}
+        for component in self.components:
+            if isinstance(component, Variables):
+                repeated.update(component.repeated)
         digested = tuple(n for n in tensors if n.startswith(_DIGESTED))
         return Snapshot(
             step=position.step,
@@ -303,12 +302,7 @@ class TrainingState:
             metrics=dict(metrics),
             digest_names=digested,
             history=tuple(history),
-            repeated={
-                name: others
-                for component in self.components
-                if isinstance(component, Variables)
-                for name, others in component.repeated.items()
-            },
+            repeated=repeated,
         )
 
     def before_train_begin(self, loaded: LoadedCheckpoint | None = None) -> None:

@@ -217,11 +217,15 @@ class Reach:
         optimizers = [
             owner for owner in owners if isinstance(owner.value, keras.optimizers.Optimizer)
         ]
-        others = [new for owner in optimizers for new in _new(owner, covered)]
+        # Each variable has one component: `_new` adds what it returns to ``covered``.
+        others: list[Found] = []
+        for owner in optimizers:
+            others += _new(owner, covered)
         listed = set(covered)
-        loose = [
-            new for owner in owners if owner.value is not model for new in _new(owner, covered)
-        ]
+        loose: list[Found] = []
+        for owner in owners:
+            if owner.value is not model:
+                loose += _new(owner, covered)
         if self._began is not None:
             loose = [variable for variable in loose if id(variable.value) in self._began]
             covered = listed | {id(variable.value) for variable in loose}

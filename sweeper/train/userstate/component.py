@@ -38,7 +38,7 @@ from sweeper.train.codec import (
     Tensors,
     UnplaceableError,
     encode,
-    is_plain,
+    is_json_leaf,
     same,
 )
 from sweeper.train.component import Component
@@ -76,11 +76,11 @@ class UserState(Component):
         self,
         roots: Roots,
         covered: Callable[[], frozenset[int]] = frozenset,
-        notice: Callable[[str], None] = lambda _: None,
+        notify: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._roots = roots
         self._covered = covered
-        self._notice = notice
+        self._notify = notify
         self._walk = Walk(frozenset(), frozenset())
         self._left_out: LeftOut | None = None
         """None until training begins."""
@@ -105,14 +105,15 @@ class UserState(Component):
         self._walk = walk
         self._holders = walk.holders
         self._refuse_written(in_step)
-        self._ahead = {
-            use: {id(h) for h in self._holders if _key(h) in reached and _key(h) not in in_step}
-            for use, reached in self._of_data.items()
-            if use in self._roots.read_ahead
-        }
+        self._ahead = {}
+        for use, reached in self._of_data.items():
+            if use in self._roots.read_ahead:
+                only_in_data = reached - in_step
+                self._ahead[use] = {id(h) for h in self._holders if _key(h) in only_in_data}
         exempt = self._roots.ids_exempt()
         nodes = list(walk.nodes.values())
-        self._unbuilt = [n for n in nodes if _is_unbuilt(n.obj) and id(n.obj) not in exempt]
+        built_later = [node for node in nodes if _is_unbuilt(node.obj)]
+        self._unbuilt = [node for node in built_later if id(node.obj) not in exempt]
         for node in nodes:
             if isinstance(node.holder, Cache):
                 used: set[tuple[int, str]] = set()
@@ -121,7 +122,7 @@ class UserState(Component):
         walk.begin()
         self._left_out = LeftOut(walk, self._roots, self._covered)
         if walk.cut:
-            self._notice(
+            self._notify(
                 f"the study's code reaches more than {MOST:,} objects; the state of the others is "
                 "not in the checkpoints"
             )
@@ -339,12 +340,13 @@ def _is_module(holder: Holder) -> TypeGuard[MappingVariables]:
 
 def _variables_of(holders: Iterable[Holder]) -> dict[int, Variable]:
     """Return the holders of variables by the identities of TensorFlow's own."""
-    return {
-        id(obj.value if isinstance(obj, keras.Variable) else obj): holder
-        for holder in holders
-        if isinstance(holder, Variable)
-        for obj in [holder.obj]
-    }
+    by_id: dict[int, Variable] = {}
+    for holder in holders:
+        if isinstance(holder, Variable):
+            variable = holder.obj
+            inner = variable.value if isinstance(variable, keras.Variable) else variable
+            by_id[id(inner)] = holder
+    return by_id
 
 
 def _cannot(where: str, description: str, advice: str = "") -> str:
@@ -496,7 +498,7 @@ class LeftOut:
             return node.path
         if isinstance(value, tuple | frozenset):
             return self._text([*map(self._leaf, value)])
-        if not is_plain(value):
+        if not is_json_leaf(value):
             return "list" if isinstance(value, list) else class_name(type(value))
         tensors: Tensors = {}
         plain = value.item() if isinstance(value, np.generic) else value

@@ -38,7 +38,7 @@ from sweeper.train.codec import (
     Tensors,
     UnplaceableError,
     digest_of,
-    is_plain,
+    is_json_leaf,
     same,
 )
 from sweeper.train.userstate.holders import Value
@@ -140,7 +140,7 @@ def _reduced_iterator(value: Any) -> tuple[Any, ...] | None:
 
 
 def _of_iterator(value: Any, depth: int = 0) -> Any:
-    if is_plain(value) or depth > _DEEPEST:
+    if is_json_leaf(value) or depth > _DEEPEST:
         return value
     if isinstance(value, tuple):
         return tuple(_of_iterator(part, depth + 1) for part in value)
@@ -222,11 +222,16 @@ def _pickled(obj: object, most: int = sys.maxsize) -> str | None:
 
 def hides_state(cls: type) -> bool:
     """Return whether objects of ``cls`` may have state besides attributes, because a base is written in C."""
-    return any(
-        not base.__flags__ & HEAP or base.__flags__ & IMMUTABLE or "__reduce_cython__" in vars(base)
-        for base in cls.__mro__
-        if not issubclass(base, BaseException) and base not in (object, threading.local)
-    )
+
+    def is_in_c(base: type) -> bool:
+        if issubclass(base, BaseException) or base in (object, threading.local):
+            return False
+        if not base.__flags__ & HEAP or base.__flags__ & IMMUTABLE:
+            return True
+        # Cython can make heap types, as Python does.
+        return "__reduce_cython__" in vars(base)
+
+    return any(map(is_in_c, cls.__mro__))
 
 
 def is_buffer(obj: object) -> bool:
@@ -275,7 +280,7 @@ def _of_reader(obj: Any) -> Any:
         *fields_of(obj).values(),
         *(v for v in gc.get_referents(obj) if not isinstance(v, type | dict)),
     ]
-    parts = tuple(value if is_plain(value) else _of_iterator(value) for value in referents)
+    parts = tuple(value if is_json_leaf(value) else _of_iterator(value) for value in referents)
     return MISSING if content is None and not parts else (content, parts)
 
 

@@ -52,7 +52,7 @@ from sweeper.inspection.walk import (
     variables_used,
     walk,
 )
-from sweeper.train.codec import UnplaceableError, is_plain, owner_of, seeds_of
+from sweeper.train.codec import UnplaceableError, is_json_leaf, owner_of, seeds_of
 from sweeper.train.userstate.holders import (
     Array,
     Attributes,
@@ -185,7 +185,7 @@ class OwnAttributes:
 
 def treatment_of(obj: Any, path: ObjectPath) -> Treatment | None:
     """Return how the walk treats ``obj``; None for a leaf."""
-    if is_plain(obj) or isinstance(obj, tf.Tensor):
+    if is_json_leaf(obj) or isinstance(obj, tf.Tensor):
         return None
     cls = type(obj)
     treat = _treats_by_class.get(cls)
@@ -312,13 +312,15 @@ def _keras_object(sort: Sort) -> Treat:
         by_keras = assigned_by_keras(cls)
         by_user = assigned_by_user(cls)
         edges = [edge for edge in edges_of(obj, sort, path) if edge.name not in skipped]
-        # What the user's class assigns or Keras does not assign; of Keras's own, plain values such as a rate.
-        compared = {
-            edge.name
-            for edge in edges
-            if edge.how is How.FIELD
-            and (edge.name not in by_keras or edge.name in by_user or is_plain(edge.obj))
-        }
+
+        def is_compared(edge: Edge) -> bool:
+            # Of the fields that Keras assigns, plain values count, such as a rate; objects in the others are edges.
+            if edge.how is not How.FIELD:
+                return False
+            users = edge.name not in by_keras or edge.name in by_user
+            return users or is_json_leaf(edge.obj)
+
+        compared = {edge.name for edge in edges if is_compared(edge)}
         # Keras's callbacks create some of their attributes during training.
         made_late = frozenset() if sort is Sort.CALLBACK else by_keras
         ignored = frozenset({*fields_of(obj), *made_late, *BOOKKEEPING, *skipped} - compared)
@@ -550,13 +552,13 @@ _GUARDED = frozenset({Sort.CALLBACK, Sort.LAYER, Sort.MODEL, Sort.OPTIMIZER})
 
 @contextmanager
 def changes_undone(
-    factories: Iterable[tuple[str, Callable[..., Any]]], notice: Callable[[str], None]
+    factories: Iterable[tuple[str, Callable[..., Any]]], notify: Callable[[str], None]
 ) -> Iterator[None]:
     """Context manager for a trial that restores at its end what the factories' code reached at its beginning.
 
     That is everything of the study's modules, classes and closures, and the environment. A cache of
     `functools` that was empty is cleared, because training may have changed the results in it, unless
-    the guard refuses them. ``notice`` is called about objects that cannot be restored.
+    the guard refuses them. ``notify`` is called about objects that cannot be restored.
     """
     walk = Walk(frozenset(), frozenset())
     walk.visit([(ObjectPath(name), factory) for name, factory in factories])
@@ -571,7 +573,7 @@ def changes_undone(
         if walk.cut:
             unrestored.append(f"objects beyond the first {MOST:,} that the study's code reaches")
         if unrestored:
-            notice(
+            notify(
                 f"this trial may have changed {', '.join(unrestored)}, which cannot be restored, so later trials of "
                 "this process begin with the change; run the study without isolation='inline'"
             )

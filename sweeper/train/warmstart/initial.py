@@ -500,9 +500,10 @@ def _read_tensorflow(prefix: Path, model: keras.Model, options: WarmStart) -> St
     walked = _walk(nodes, root, model)
     model_ids = {id(v) for v in model.variables}
     # A tf.Variable of the user's is in the checkpoint, but not in Keras's list.
-    user_variables = [
-        variable for i, (variable, key, _) in walked.items() if i not in model_ids and key in below
-    ]
+    user_variables = []
+    for variable_id, (variable, key, _) in walked.items():
+        if variable_id not in model_ids and key in below:
+            user_variables.append(variable)
     matches = []
     for variable in [*variables_of(model), *user_variables]:
         _, key, path = walked.get(id(variable), (variable, None, ""))
@@ -627,12 +628,11 @@ def _root_of(
         return node
     fitting: dict[frozenset[str], tuple[int, str]] = {}
     for name, node in [("", 0), *sorted(children.items())]:
-        keys = frozenset(
-            key
-            for variable, key, _ in _walk(nodes, node, model).values()
-            if key and list(variable.shape) == list(shapes.get(key, [-1]))
-        )
-        fitting.setdefault(keys, (node, name))
+        keys: set[str] = set()
+        for variable, key, _ in _walk(nodes, node, model).values():
+            if key and list(variable.shape) == list(shapes.get(key, [-1])):
+                keys.add(key)
+        fitting.setdefault(frozenset(keys), (node, name))
     most = max(map(len, fitting))
     best = [candidate for keys, candidate in fitting.items() if len(keys) == most]
     if most and len(best) > 1:

@@ -109,13 +109,13 @@ def describe_warm_start(options: WarmStart) -> dict[str, Any]:
     return {**options.describe(), "digest": digest}
 
 
-def digest_now(options: WarmStart, notice: Callable[[str], None]) -> dict[str, str]:
+def digest_now(options: WarmStart, notify: Callable[[str], None]) -> dict[str, str]:
     """Return the digest of a resumed trial's warm start by path; empty, with a notice, if it is missing."""
     try:
         located = locate(options)
         return {str(located.path): located.digest()}
     except (WarmStartError, CheckpointError) as error:
-        notice(
+        notify(
             f"{error}. This trial began from it and resumes from its own checkpoint; without the "
             "file it can be neither started again nor verified"
         )
@@ -188,12 +188,9 @@ def _at(path: Location, steps: list[Location], options: WarmStart) -> Location:
     if options.at == "last":
         return steps[-1]
     checkpoints = read_kept((), steps)
+    good = [checkpoint for checkpoint in checkpoints if checkpoint.good]
     # Within an epoch, no metrics are known.
-    ends = [
-        checkpoint
-        for checkpoint in checkpoints
-        if checkpoint.good and (checkpoint.metrics or not checkpoint.step)
-    ]
+    ends = [checkpoint for checkpoint in good if checkpoint.metrics or not checkpoint.step]
     matching = [end.path for end in ends if end.epoch == options.at]
     if not matching:
         epochs = ", ".join(str(epoch) for epoch in sorted({end.epoch for end in ends}))
