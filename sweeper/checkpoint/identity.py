@@ -248,6 +248,7 @@ def _write(directory: Path, marker: Origin, *, replacing: bool) -> None:
         if replacing:
             temporary.replace(path)
             return
+        # A link fails if another process has just written its marker; a rename would replace it.
         try:
             os.link(temporary, path)
         except OSError as error:

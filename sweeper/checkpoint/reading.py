@@ -4,7 +4,7 @@ A checkpoint that does not verify is renamed, so that it is neither tried again 
 retention, and the user can inspect it. If it cannot be renamed (a read-only disk), the fallback works
 nevertheless.
 
-A checkpoint is in a directory, or below a prefix in an object store; `remote_reading` is imported only
+A checkpoint is in a directory, or below a prefix in an object store; `remote_objects` is imported only
 for the latter.
 """
 

@@ -52,6 +52,7 @@ from sweeper.support.paths import Location, RemotePath
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _MANIFEST_ESTIMATE = 4096
+"""Bytes, for the error of a full disk, which is raised before there is a manifest."""
 
 
 class CheckpointStore:
@@ -126,6 +127,7 @@ class CheckpointStore:
             self._operations.fsync_directory(path.parent)
             self._operations.remove_tree(aside)
         except FileNotFoundError:
+            # Another process has deleted it.
             return
         except OSError as error:
             msg = f"the checkpoint {path} cannot be deleted: {error}"

@@ -78,8 +78,8 @@ class AgeBoundary:
         does not list them.
         """
         aged = {id(obj) for obj in objects if gc.is_tracked(obj)}
-        asked = aged | {id(self._before), id(self._after)}
-        young = asked.intersection(map(id, gc.get_objects()))
+        queried = aged | {id(self._before), id(self._after)}
+        young = queried.intersection(map(id, gc.get_objects()))
         if id(self._before) in young or id(self._after) not in young:
             self.ages_unknown = True
             return set()
@@ -249,7 +249,7 @@ def _roots(what: What, built: Any) -> list[tuple[ObjectPath, Any]]:
 def _changed_by_training(visits: Sequence[Visit]) -> set[int]:
     """Return the indices of the objects that training changes, and of the wholes around them.
 
-    Seeds do not count: they begin equal in every attempt, and are in the checkpoints.
+    Seeds do not count: they are equal at the start of every attempt, and are in the checkpoints.
     """
     changed: set[int] = set()
     for index, visit in enumerate(visits):

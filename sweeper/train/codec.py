@@ -504,6 +504,7 @@ def seeds_of(generator: Any) -> Any:
     if isinstance(generator, np.random.Generator):
         generator = generator.bit_generator
     elif isinstance(generator, np.random.RandomState):
+        # A RandomState has no public attribute for it.
         generator = generator._bit_generator
     seeds = getattr(generator, "seed_seq", None)
     return seeds if isinstance(seeds, np.random.SeedSequence) else None

@@ -38,7 +38,7 @@ class EarlierCall:
         epochs: The number of epochs that it was called with.
         step: Its last step.
         line: Code and instruction that called `sweeper.fit`.
-        optimizer: Returns the model's optimizer, unless it is gone.
+        optimizer: Returns the model's optimizer; None if it does not exist any more.
         digests: Digest of each variable of the model and the optimizer, by identity.
     """
 
@@ -81,7 +81,7 @@ def begin(
     """Return the changes of ``model`` that a training from ``loaded`` keeps; send a notice if it has no epoch to train.
 
     Raises:
-        UsageError: It has none, and would undo a change of the model, or does so in a loop; or it begins after
+        UsageError: It has none, and would undo a change of the model, or does so in a loop; or it starts after
             the checkpoint; or the model was compiled again since its earlier training.
     """
     earlier = _ENDED.get(model, {}).get(directory.absolute())
@@ -97,7 +97,7 @@ def begin(
         raise UsageError(msg)
     if earlier is not None and earlier.optimizer() is not model.optimizer:
         msg = (
-            f"the model was compiled again since its training in {directory}, which would go on with the state of "
+            f"the model was compiled again since its training in {directory}, which would continue with the state of "
             "the earlier optimizer; give a second phase another directory"
         )
         raise UsageError(msg)

@@ -55,7 +55,7 @@ def take_fingerprint(*, jit_compile: bool) -> dict[str, Any]:
     """
     import tensorflow as tf
 
-    # TensorFlow has a public function to enable it, and none to ask.
+    # TensorFlow has a public function to enable it, and none that returns whether it is enabled.
     from tensorflow.python.framework.config import is_op_determinism_enabled
 
     threading = tf.config.threading

@@ -264,7 +264,7 @@ class _Standing(Generic[T]):
         if self._result is not None:
             msg = (
                 f"{self._shown} calls keras.Model.fit a second time, and a directory of checkpoints has one "
-                "training; train each phase by a call of its own, with its own directory"
+                "training; train each phase by a separate call, with its own directory"
             )
             raise FactoryError(msg)
         fit_arguments = FitArguments(*arguments, **named)
@@ -309,6 +309,7 @@ class _Standing(Generic[T]):
             raise self._own_training(problem)
 
         for optimizer in self._optimizers():
+            # Not by `setattr`, because Keras tracks attributes that are set.
             vars(optimizer)["apply"] = refuse
 
     def unguard(self) -> None:

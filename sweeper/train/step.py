@@ -79,7 +79,7 @@ class TrainingStep:
     of the methods are in `StepValues`, which some of them take as ``values``.
 
     Metrics that are attributes of the step, or in a list, tuple or dict that is an attribute, are reset
-    when an epoch or a validation begins, and reported by their names.
+    when an epoch or a validation starts, and reported by their names.
 
     Args:
         optimizer: As for ``model.compile``; None if the model is compiled, or if `update` or
@@ -449,6 +449,7 @@ class TrainingStep:
         flat = (*keras.tree.flatten(inputs), *keras.tree.flatten(per_example))
         first = next(tensor for tensor in flat if len(getattr(tensor, "shape", ())) > 0)
         examples = tf.shape(first)[0]
+        # As Keras's own `train_step` does, by which the logs have the same values.
         tracked = unscale_loss_for_distribution(loss)
         self.model._loss_tracker.update_state(tracked, sample_weight=examples)
         return StepValues(
@@ -609,6 +610,7 @@ def _values(loss: Any, targets: Any, predictions: Any) -> Any:
     resolved = get_loss(loss, targets, predictions)
     if resolved is None:
         return None
+    # Without a reduction, the loss returns a value for each sample, with its own conversions and mask.
     reduction = resolved.reduction
     resolved.reduction = None
     try:

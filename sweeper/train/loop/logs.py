@@ -191,8 +191,8 @@ class Reported:
     ) -> None:
         """Refuse, before any step runs, an objective that no epoch will report as one number.
 
-        ``train`` and ``test`` are the shapes of the steps' logs, None if only running tells. With
-        ``by_callbacks``, callbacks may add metrics, and only the first epoch tells.
+        ``train`` and ``test`` are the shapes of the steps' logs, None if they are unknown before it
+        runs. With ``by_callbacks``, callbacks may add metrics, which are unknown before the first epoch ends.
         """
         self._by_callbacks = by_callbacks
         if train is None or (validates and test is None) or by_callbacks:

@@ -4,7 +4,7 @@ Calls have the order and the values of ``fit``; tests compare both bit for bit. 
 training starts from any `Position` in a checkpoint, also in the middle of an epoch. Two details:
 
 - ``on_train_begin`` is called *before* state is restored, because Keras's callbacks reset
-  themselves in it. ``on_epoch_begin`` is not called again for an epoch that had begun.
+  themselves in it. ``on_epoch_begin`` is not called again for an epoch that had started.
 - A snapshot is held while validation runs. A stop during validation writes this snapshot, and the
   resumed trial starts the validation again, which has no lasting effect.
 """
@@ -58,7 +58,7 @@ _LOG = logging.getLogger(__name__)
 
 
 class TrainingLoop:
-    """A training, from its beginning or a checkpoint to its end."""
+    """A training, from its start or a checkpoint to its end."""
 
     def __init__(
         self,
@@ -159,7 +159,7 @@ class TrainingLoop:
 
     @property
     def steps_per_epoch(self) -> int | None:
-        """Return the number of steps of an epoch; None if only its end tells."""
+        """Return the number of steps of an epoch; None if it is known only at its end."""
         return self._train.reader.steps
 
     @property
@@ -229,7 +229,7 @@ class TrainingLoop:
     def _run(self, loaded: LoadedCheckpoint | None, changed: Iterable[tuple[Any, Any]]) -> Position:
         model = self._plan.model
         # As `fit` does. This loop does not use it, but a callback's `train_on_batch` would make it otherwise, and
-        # then it could not be told from one that is made again during training.
+        # then it could not be distinguished from one that is made again during training.
         model.make_train_function()
         model.stop_training = False
         if loaded is None and self.match_warm_start() and self._initial is not None:
@@ -238,6 +238,7 @@ class TrainingLoop:
         if loaded is not None and model.run_eagerly:
             batch = self._train.building_batch()
             self._state.build_by(lambda: take_one_step(model, self._trainer.train_step, batch))
+        # Before the callbacks, because CSVLogger opens its file in ``on_train_begin``.
         self._state.before_train_begin(loaded)
         self._callbacks.on_train_begin()
         if loaded is None:
@@ -245,6 +246,7 @@ class TrainingLoop:
             self._snapshot()
         else:
             self._position = self._state.restore(loaded)
+            # Afterwards, because the restore would overwrite them.
             for variable, value in changed:
                 variable.assign(value)
             model.stop_training = self._position.stopped
@@ -282,6 +284,7 @@ class TrainingLoop:
         else:
             self._measured = self._weights_digest()
         epoch_logs = to_python(epoch_logs)
+        # A copy, because callbacks may change it, and the position keeps the logs of the steps alone.
         callback_logs = to_python(epoch_logs)
         record = self._end_epoch(epoch, callback_logs)
         self._position = replace(
@@ -406,6 +409,7 @@ class TrainingLoop:
         if isinstance(model.optimizer, keras.optimizers.Optimizer):
             model.optimizer.finalize_variable_values(self._trained)
         self._callbacks.on_train_end(self._position.logs)
+        # Last: until the callbacks have finished, a new attempt may have to remove the rows of this one.
         self._state.after_train_end()
 
     def _snapshot(self) -> Snapshot:

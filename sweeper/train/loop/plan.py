@@ -36,6 +36,7 @@ _AUTO_SHARE = 0.01
 """Share of training time for checkpoints with ``"auto"``."""
 
 _AUTO_LEAST_SECONDS = 1.0
+"""Shortest interval with ``"auto"``, also for a model whose snapshots cost almost nothing."""
 
 
 class Observer:
@@ -44,7 +45,7 @@ class Observer:
     With ``"auto"``, snapshots have the shortest interval that costs less than 1% of the training time.
 
     Attributes:
-        writer: Writer of the snapshots; set before training begins.
+        writer: Writer of the snapshots; set before training starts.
         stalled_seconds: Seconds that training waited for the newest snapshot.
     """
 
@@ -99,6 +100,7 @@ class Observer:
         self._epoch = snapshot.epoch
         self._at = self._clock()
         self.stalled_seconds = self._at - self._asked_at
+        # One fast snapshot at most halves the estimate, because the next may wait for a slow write.
         self._cost = max(self.stalled_seconds, self._cost / 2)
 
     def stop_requested(self) -> bool:
@@ -120,8 +122,8 @@ class TrainingPlan:
         directory: `Trial.directory`, a possible prefix of paths in the user's objects.
         pause_after: Number of epochs after which the training pauses, unless it ends; None for no pause.
         nonfinite: Whether a NaN or infinite loss or objective after an epoch ends the training.
-        data_asked: Whether the data factory asked for a parameter.
-        cure: How changed code trains from its beginning, in errors.
+        data_asked: Whether the data factory requested a parameter.
+        cure: How changed code trains from the start, in errors.
         initial_epoch: Number of the first epoch, as in ``fit``.
         verbose: As in ``fit``; trials print no progress bar.
     """

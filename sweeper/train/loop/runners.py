@@ -7,7 +7,7 @@ metrics, layers of unbuilt models).
 one step and for an epoch, so the bounds of a block of steps do not affect the result; they only decide
 when callbacks are called.
 
-Tracing creates all variables before training begins. But TensorFlow traces a function twice if the
+Tracing creates all variables before training starts. But TensorFlow traces a function twice if the
 first trace creates variables, and a trace is the longest part of a short trial's start. Keras can
 create the variables from shapes alone, and a `TrainingStep` knows what its optimizer trains. Otherwise
 (a model that is built by its first batch, a ``train_step`` of the user's own) the trace creates them.
@@ -353,6 +353,7 @@ NO_END = 1 << 40
 
 def adapted_block(steps: int, ran: int, logs: Logs, started: float) -> int:
     """Return the size of the block after one of ``steps``, of which ``ran``; it does not affect results."""
+    # Wait for the steps, which TensorFlow may still compute.
     for value in logs.values():
         np.asarray(value)
     seconds = max(time.monotonic() - started, 1e-6)
@@ -435,6 +436,7 @@ def build_before_tracing(
 def _build_from_shapes(model: keras.Model, arrays: tuple[Any, ...]) -> None:
     batch = tf.nest.map_structure(lambda array: None if array is None else array[:2], arrays)
     # The trace reports wrong shapes and dtypes, because it has whole batches.
+    # With a strategy, `fit` creates the variables by this private method.
     try:
         model._symbolic_build(data_batch=keras.utils.unpack_x_y_sample_weight(batch))
     except _NOT_FROM_SHAPES as error:

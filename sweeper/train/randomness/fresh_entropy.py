@@ -87,6 +87,7 @@ class FreshEntropy(Component):
         return self
 
     def __exit__(self, *_exception: object) -> None:
+        # Not the last one, if streams of two threads end in the order in which they started.
         _streams.remove(self)
         if not _streams:
             _replacing.__exit__()
@@ -94,8 +95,8 @@ class FreshEntropy(Component):
     def bits(self, count: int) -> int | None:
         """Return the next number of ``count`` bits; None for the system's entropy."""
         pid, thread = self._of or (0, 0)
-        asker = _asker(_OF_THE_LIBRARIES)
-        if pid != os.getpid() or asker is None or _root_of(asker) in _NOT_THE_TRIALS:
+        caller = _caller(_OF_THE_LIBRARIES)
+        if pid != os.getpid() or caller is None or _root_of(caller) in _NOT_THE_TRIALS:
             return None
         if thread != threading.get_ident():
             frames = outward(sys._getframe(1))
@@ -109,14 +110,14 @@ class FreshEntropy(Component):
 
     def note_system(self) -> None:
         """Report the user's line that requests the system's random numbers, if any."""
-        asker = _asker(_OF_THE_SYSTEM)
+        caller = _caller(_OF_THE_SYSTEM)
         pid, thread = self._of or (0, 0)
-        if self._notify is None or asker is None or pid != os.getpid():
+        if self._notify is None or caller is None or pid != os.getpid():
             return
-        code = asker.f_code
+        code = caller.f_code
         if is_users(code.co_filename):
             self._taken = (
-                f"{code.co_filename}:{asker.f_lineno}: {code.co_name} takes random numbers from "
+                f"{code.co_filename}:{caller.f_lineno}: {code.co_name} takes random numbers from "
                 "the operating system (os.urandom, uuid or secrets), which differ in every "
                 "process, so a resumed trial differs if training uses them. Draw from trial.seed"
             )
@@ -195,10 +196,10 @@ def _urandom(size: int) -> bytes:
     return _system_urandom(size)
 
 
-def _asker(handing_on: tuple[str, ...]) -> types.FrameType | None:
+def _caller(forwarding: tuple[str, ...]) -> types.FrameType | None:
     """Return the innermost frame outside of this module and the modules that forward requests."""
     for frame in outward(sys._getframe(1)):
-        if frame.f_globals is not globals() and _root_of(frame) not in handing_on:
+        if frame.f_globals is not globals() and _root_of(frame) not in forwarding:
             return frame
     return None
 

@@ -2,7 +2,7 @@
 
 A stateful random operation in a graph keeps its position in its kernel, where no API reads or sets it. Those that
 `sweeper.train.randomness.hidden_state` does not replace by generators are refused: those in functions that were
-traced before the training began or are loaded from a ``SavedModel``, and kinds that no generator replaces. A function
+traced before the training started or are loaded from a ``SavedModel``, and kinds that no generator replaces. A function
 is checked before it first runs, so no kernel has drawn by then. A function that is traced and never run, as Keras does
 for shapes, is not refused. `sweeper.train.sources.tfdata` checks the functions of a ``tf.data`` pipeline.
 
@@ -63,6 +63,7 @@ class TracedFunctions(Interception):
             function = tf_decorator.unwrap(python_func)[1]
             with self._within(function):
                 graph = trace(name, python_func, *arguments, **options)
+            # The public `variables` raises if one of them was deleted meanwhile.
             variables = (
                 variable
                 for reference in graph._weak_variables
@@ -74,6 +75,7 @@ class TracedFunctions(Interception):
             return graph
 
         def calling(function: Any, *arguments: Any) -> Any:
+            # A call inside a graph is checked with the function that makes it, when that first runs.
             if function.name not in self._judged and function._bound_context.executing_eagerly():
                 refuse_hidden_randomness(function.graph, f"the function {function.graph.name}")
                 self._judged.add(function.name)

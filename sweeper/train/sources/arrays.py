@@ -59,6 +59,7 @@ def permutation(
     """Return the permutation of ``range(length)`` of ``pass_``; ``range(length)`` without a seed."""
     if seed is None:
         return np.arange(length)
+    # Not `spawn`, whose result depends on how often it was called.
     entropy = [int(word) for word in seed.generate_state(4)]
     return np.random.default_rng([*entropy, pass_]).permutation(length)
 

@@ -1,4 +1,4 @@
-"""Sources that are iterated anew for each pass: a function ``epoch -> iterable of batches``, and data of grain.
+"""Sources with a new iterator for each pass: a function ``epoch -> iterable of batches``, and data of grain.
 
 The function must return the same batches for the same epoch. Then a resumed epoch draws and drops the
 batches that were trained on already, and nothing needs to be captured.
@@ -77,7 +77,7 @@ def is_grain(data: object) -> bool:
 
 
 class GrainSource(EpochFunctionSource):
-    """Batches of a grain dataset or loader, which is iterated anew for each pass."""
+    """Batches of a grain dataset or loader, with a new iterator for each pass."""
 
     by_epoch = False
 

@@ -67,7 +67,7 @@ def open_sources(
 
 
 def passes_end_within(data: Data, source: DataSource, epochs: int) -> str | None:
-    """Return a notice if one of ``epochs`` epochs goes on with another pass over the training data, or None."""
+    """Return a notice if one of ``epochs`` epochs continues with another pass over the training data, or None."""
     limit = data.steps_per_epoch
     steps = source.steps
     if source.by_epoch or not limit or not steps or steps % limit == 0 or epochs * limit <= steps:

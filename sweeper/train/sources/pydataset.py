@@ -132,6 +132,7 @@ class PyDatasetSource(DataSource):
                     waiting.extend(threads.submit(self._batch, i) for i in islice(indices, 1))
                     yield batch
             finally:
+                # Otherwise leaving the pool would wait for batches that nobody reads.
                 for future in waiting:
                     future.cancel()
 

@@ -46,7 +46,7 @@ class Reader:
 
     @property
     def first_epoch(self) -> int:
-        """Return the number of the training's first epoch, in which the first pass begins."""
+        """Return the number of the training's first epoch, in which the first pass starts."""
         return self._at.first_epoch
 
     @first_epoch.setter
@@ -55,7 +55,7 @@ class Reader:
 
     @property
     def is_open(self) -> bool:
-        """Return whether a pass has begun and has not ended."""
+        """Return whether a pass has started and has not ended."""
         return self._iterator is not None
 
     def watch_openings(self, opened: Callable[[], None]) -> None:
@@ -86,7 +86,7 @@ class Reader:
         return step if self.limit is None else min(step, self.limit)
 
     def begin_epoch(self, epoch: int) -> None:
-        """Call the source's hook for the beginning of ``epoch``, once per epoch also after a resume."""
+        """Call the source's hook for the start of ``epoch``, once per epoch also after a resume."""
         if self._at.begun != epoch:
             self.source.begin_epoch()
             self._at.begun = epoch

@@ -137,7 +137,7 @@ def _state_of(iterator: Any) -> Any:
 
 
 class PassSeeds:
-    """Seeds of a dataset's reshuffling nodes, which are set at the beginning of each pass.
+    """Seeds of a dataset's reshuffling nodes, which are set at the start of each pass.
 
     Each pass draws one seed of a node, whatever the pass before drew. A node before a cache always gets the same, so
     the cache has the same order whenever it is filled.
@@ -172,7 +172,7 @@ class PassSeeds:
 class TfDataSource(DataSource):
     """Source of a dataset of batches, in the dataset's own order.
 
-    ``limit`` is the maximum number of batches of a pass, if each reading begins a new pass; None if passes are
+    ``limit`` is the maximum number of batches of a pass, if each reading starts a new pass; None if passes are
     read to their end.
     """
 

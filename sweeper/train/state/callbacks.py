@@ -75,11 +75,12 @@ def remember_start(logger: keras.callbacks.CSVLogger) -> None:
     note = _note(logger)
     size = size_of(logger)
     if note.exists():
-        began = int(json.loads(note.read_text())["bytes"])
-        if began <= size:
-            _truncate(Path(logger.filename), began)
+        initial_size = int(json.loads(note.read_text())["bytes"])
+        if initial_size <= size:
+            _truncate(Path(logger.filename), initial_size)
             return
     note.parent.mkdir(parents=True, exist_ok=True)
+    # Renamed when it is complete: after a kill there is no note or a whole one.
     temporary = note.with_name(f"{note.name}.{os.getpid()}")
     temporary.write_text(json.dumps({"bytes": size}))
     temporary.replace(note)

@@ -149,7 +149,7 @@ class DataPosition(Component):
 
 
 class Reopening(Component):
-    """Component of the state at the beginning of each pass that a resume reads again.
+    """Component of the state at the start of each pass that a resume reads again.
 
     ``data`` has the readers of the data that are read again, by ``train`` and ``validation``.
     """
@@ -265,7 +265,7 @@ class TrainingState:
     """The components of one training, in the order in which they are restored.
 
     An ``eager`` step creates variables when it first runs, instead of when it is traced. ``cure`` is how
-    changed code trains from its beginning.
+    changed code trains from the start.
     """
 
     def __init__(

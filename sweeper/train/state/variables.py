@@ -193,12 +193,12 @@ class Reach:
         self._model = model
         self._step = step
         self._settled: Reached | None = None
-        self._began: frozenset[int] | None = None
+        self._loose_at_start: frozenset[int] | None = None
 
     def begin(self) -> None:
         """Record the start of training: `UserState` captures later objects, except those in Keras's lists."""
-        if self._began is None:
-            self._began = frozenset(id(variable.value) for variable in self.now.loose)
+        if self._loose_at_start is None:
+            self._loose_at_start = frozenset(id(variable.value) for variable in self.now.loose)
 
     def settle(self) -> None:
         """Record that Keras's lists are complete."""
@@ -226,8 +226,8 @@ class Reach:
         for owner in owners:
             if owner.value is not model:
                 loose += _new(owner, covered)
-        if self._began is not None:
-            loose = [variable for variable in loose if id(variable.value) in self._began]
+        if self._loose_at_start is not None:
+            loose = [variable for variable in loose if id(variable.value) in self._loose_at_start]
             covered = listed | {id(variable.value) for variable in loose}
         return Reached(slots, optimizers, others, loose, frozenset(covered))
 
@@ -331,6 +331,7 @@ class FixedParts(Component):
         optimizer = self._model.optimizer
         return {
             "model.optimizer": optimizer,
+            # The public property returns the present rate of a schedule, not the schedule.
             "model.optimizer.learning_rate": getattr(optimizer, "_learning_rate", None),
             "what the model was compiled with": getattr(model, "_compile_metrics", None),
             "what model.make_train_function() made": model.train_function,

@@ -1,4 +1,4 @@
-"""Codec of changed objects, with references to objects that existed when training began.
+"""Codec of changed objects, with references to objects that existed when training started.
 
 Such an object is encoded as its path, so it stays the same object for all that refer to it. An object
 made during training is encoded completely where it first occurs. In addition to the plain codec, this
@@ -45,7 +45,7 @@ _VARIABLES = (keras.Variable, tf.Variable)
 class UserEncoder(Encoder):
     """Encoder of the changed holders, for one capture.
 
-    ``nodes`` are the objects that existed when training began, by identity. ``covered`` returns the ids of
+    ``nodes`` are the objects that existed when training started, by identity. ``covered`` returns the ids of
     variables that other components capture; ``exempt`` are those of objects that only write.
     """
 
@@ -75,11 +75,11 @@ class UserEncoder(Encoder):
             return {"items": self._pairs(list(zip(keys, values, strict=True)), path)}
         if holder.shape != NAMED:
             return self._ordered(values, path)
-        began = dict(zip(holder.keys, holder.values, strict=True))
+        initial = dict(zip(holder.keys, holder.values, strict=True))
         changes = {
             name: self.encode(value, path_in(holder, name))
             for name, value in zip(keys, values, strict=True)
-            if not same(began.get(name, MISSING), value)
+            if not same(initial.get(name, MISSING), value)
         }
         return {"set": changes, "gone": [name for name in holder.keys if name not in keys]}
 
@@ -195,7 +195,7 @@ _KEPT: Any = object()
 
 
 class UserDecoder(Decoder):
-    """Decoder of one capture; ``nodes`` are the objects that existed when training began, by path."""
+    """Decoder of one capture; ``nodes`` are the objects that existed when training started, by path."""
 
     def __init__(self, tensors: Mapping[str, Any], nodes: Mapping[str, Node]) -> None:
         super().__init__(tensors)
@@ -204,15 +204,15 @@ class UserDecoder(Decoder):
     def structure(self, holder: Structure, saved: Json) -> None:
         """Set the contents of a holder to the saved ones."""
         if holder.shape == NAMED:
-            began = dict(zip(holder.keys, holder.values, strict=True))
+            initial = dict(zip(holder.keys, holder.values, strict=True))
             for name in saved["gone"]:
-                began.pop(name, None)
+                initial.pop(name, None)
             for name, node in saved["set"].items():
                 current = dict(zip(*holder.read(), strict=True)).get(name, MISSING)
                 value = _or_present(self.decode(node), current)
                 if value is not MISSING:
-                    began[name] = value
-            holder.write(list(began), list(began.values()))
+                    initial[name] = value
+            holder.write(list(initial), list(initial.values()))
         elif holder.shape == KEYED:
             pairs = [(self.decode(key), self.decode(item)) for key, item in saved["items"]]
             present = dict(zip(*holder.read(), strict=True))
@@ -232,7 +232,7 @@ class UserDecoder(Decoder):
     def object_at(self, path: str) -> Any:
         """Return the object at ``path`` at the start of training."""
         if path not in self._nodes:
-            msg = f"{path} existed when training began, and does not exist now"
+            msg = f"{path} existed when training started, and does not exist now"
             raise UnplaceableError(msg)
         return self._nodes[path].obj
 

@@ -1,6 +1,6 @@
 """Component of the state of the user's objects.
 
-When training begins, a walk follows attributes, containers, closures, classes and module variables from the objects
+When training starts, a walk follows attributes, containers, closures, classes and module variables from the objects
 that the factories returned, and records each object with state. A capture encodes those that have changed since, and refuses by name those that cannot be encoded. A restore sets the
 captured objects, and resets others that have changed in the new process before the restore.
 
@@ -83,7 +83,7 @@ class UserState(Component):
         self._notify = notify
         self._walk = Walk(frozenset(), frozenset())
         self._left_out: LeftOut | None = None
-        """None until training begins."""
+        """None until training starts."""
         self._holders: list[Holder] = []
         self._of_data: dict[str, set[int]] = {}
         self._ahead: dict[str, set[int]] = {}
@@ -163,13 +163,13 @@ class UserState(Component):
             if not holder.changed():
                 continue
             if isinstance(holder, Structure) and holder.shape == NAMED:
-                began = dict(zip(holder.keys, holder.values, strict=True))
+                initial = dict(zip(holder.keys, holder.values, strict=True))
                 for name, value in zip(*holder.read(), strict=True):
                     lasting = id(value) in covered or isinstance(value, _OF_KERAS)
-                    if began.get(name) is None and lasting:
-                        began[name] = value
-                holder.keys = list(began)
-                holder.values = list(began.values())
+                    if initial.get(name) is None and lasting:
+                        initial[name] = value
+                holder.keys = list(initial)
+                holder.values = list(initial.values())
             try:
                 holder.reset()
             except UnplaceableError as error:
@@ -259,10 +259,10 @@ class UserState(Component):
         reached, used = self._behind[cache.path]
         for holder in self._holders:
             if _is_module(holder):
-                began = dict(zip(holder.keys, holder.values, strict=True))
+                initial = dict(zip(holder.keys, holder.values, strict=True))
                 current = dict(zip(*holder.read(), strict=True))
                 names = [name for name in current if (id(holder), name) in used]
-                if not all(same(began.get(name, MISSING), current[name]) for name in names):
+                if not all(same(initial.get(name, MISSING), current[name]) for name in names):
                     return True
             elif holder is not cache and id(holder.obj) in reached and holder.changed():
                 return True
@@ -270,7 +270,7 @@ class UserState(Component):
 
     def mismatches(self, saved: Json, tensors: Mapping[str, Any]) -> list[str]:
         if self._left_out is None:
-            # Callbacks create objects when training begins.
+            # Callbacks create objects when training starts.
             return []
         by_path = {holder.path: holder for holder in self._walk.holders}
         misfits = []
@@ -430,15 +430,15 @@ class LeftOut:
         self._others = walk
         self._roots = roots
         self._covered = covered
-        self._began = self._fingerprints()
+        self._initial = self._fingerprints()
 
     def fingerprints(self) -> Json:
         """Return the name and fingerprint of each attribute, key and element that training changed."""
         current = self._fingerprints()
         return [
             [name, current.get(name, "missing")]
-            for name in dict.fromkeys([*self._began, *current])
-            if self._began.get(name) != current.get(name)
+            for name in dict.fromkeys([*self._initial, *current])
+            if self._initial.get(name) != current.get(name)
         ]
 
     def _fingerprints(self) -> dict[str, str]:

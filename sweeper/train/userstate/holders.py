@@ -267,17 +267,17 @@ SMALL = 1 << 16
 class Value(Holder):
     """A holder whose contents are one value."""
 
-    __slots__ = ("began",)
+    __slots__ = ("initial",)
 
     def token(self) -> Any:
         """Return a value that is equal as long as the object is unchanged."""
         raise NotImplementedError
 
     def begin(self) -> None:
-        self.began = self.token()
+        self.initial = self.token()
 
     def changed(self) -> bool:
-        return bool(self.token() != self.began)
+        return bool(self.token() != self.initial)
 
     def reset(self) -> None:
         """Do nothing: no copy is recorded."""
@@ -335,10 +335,10 @@ class Generator(Value):
         return state_of_generator(self.obj)
 
     def changed(self) -> bool:
-        return pickle.dumps(self.token()) != pickle.dumps(self.began)
+        return pickle.dumps(self.token()) != pickle.dumps(self.initial)
 
     def reset(self) -> None:
-        set_state_of_generator(self.obj, self.began)
+        set_state_of_generator(self.obj, self.initial)
 
     def capture(self, tensors: Tensors, key: str) -> Json:
         return encode(state_of_generator(self.obj), key, tensors)
@@ -371,8 +371,9 @@ class Variable(Value):
     def reset(self) -> None:
         for replica, value in zip(replicas_of(self.obj), self.copy, strict=False):
             replica.assign(value)
-        trainable = self.began[0] if isinstance(self.began, tuple) else self.began
+        trainable = self.initial[0] if isinstance(self.initial, tuple) else self.initial
         if trainable is not None and getattr(self.obj, "_trainable", None) != trainable:
+            # A tf.Variable has no public setter.
             self.obj._trainable = trainable
 
     def capture(self, tensors: Tensors, key: str) -> Json:

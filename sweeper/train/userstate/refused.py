@@ -87,12 +87,12 @@ class Uncaptured(Value):
     def begin(self) -> None:
         super().begin()
         # Some pickles differ each time, and are not compared.
-        self.comparable = self.kind.stable or same(self.began, self.token())
+        self.comparable = self.kind.stable or same(self.initial, self.token())
 
     def changed(self) -> bool:
-        if self.began is MISSING:
+        if self.initial is MISSING:
             return True
-        return self.comparable and not same(self.token(), self.began)
+        return self.comparable and not same(self.token(), self.initial)
 
     def reset(self) -> None:
         raise UnplaceableError(self.kind.what)
@@ -216,6 +216,7 @@ def _pickled(obj: object, most: int = sys.maxsize) -> str | None:
     try:
         pickle.Pickler(taken, 5, buffer_callback=taken.add_array).dump(obj)
     except Exception:
+        # Pickling calls methods of the object's parts, which may raise anything.
         return None
     return taken.digest.hexdigest()
 

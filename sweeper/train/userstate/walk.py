@@ -162,7 +162,7 @@ _WITHOUT_STATE = frozenset({"grain"})
 
 
 _UNNAMED = (tuple, frozenset, types.MethodType)
-"""Classes of objects that are compared by their parts, and have no path of their own."""
+"""Classes of objects that are compared by their parts, and have no separate path."""
 
 
 class Treatment(NamedTuple):
@@ -446,7 +446,7 @@ _BY_SORT: dict[Sort, Treat] = {
 
 @dataclass(slots=True)
 class Node:
-    """An object that existed when training began, with a path that no other node has, and its holder."""
+    """An object that existed when training started, with a path that no other node has, and its holder."""
 
     obj: Any
     path: str
@@ -554,7 +554,7 @@ _GUARDED = frozenset({Sort.CALLBACK, Sort.LAYER, Sort.MODEL, Sort.OPTIMIZER})
 def changes_undone(
     factories: Iterable[tuple[str, Callable[..., Any]]], notify: Callable[[str], None]
 ) -> Iterator[None]:
-    """Context manager for a trial that restores at its end what the factories' code reached at its beginning.
+    """Context manager for a trial that restores at its end what the factories' code reached at its start.
 
     That is everything of the study's modules, classes and closures, and the environment. A cache of
     `functools` that was empty is cleared, because training may have changed the results in it, unless
@@ -575,7 +575,7 @@ def changes_undone(
         if unrestored:
             notify(
                 f"this trial may have changed {', '.join(unrestored)}, which cannot be restored, so later trials of "
-                "this process begin with the change; run the study without isolation='inline'"
+                "this process start with the change; run the study without isolation='inline'"
             )
 
 

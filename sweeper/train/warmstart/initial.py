@@ -99,7 +99,7 @@ def match_warm_start(options: WarmStart, model: keras.Model) -> WarmValues:
     if options.digest not in (None, digest):
         msg = (
             f"the warm start {located.path} has changed: its digest is {digest}, expected "
-            f"{options.digest}; restore the file with which the study began, or give the study "
+            f"{options.digest}; restore the file with which the study started, or give the study "
             "another name"
         )
         raise CheckpointError(msg)
@@ -416,7 +416,7 @@ def _named_differently(
     return f"named differently: {key} in it belongs to the layer {theirs_name!r}, and this is {ours_name!r}"
 
 
-class _RecordingStore(H5IOStore):  # type: ignore[misc] # Keras asks for its own class
+class _RecordingStore(H5IOStore):  # type: ignore[misc] # Keras requires its own class
     """Store that records the key under which Keras would write each variable, and writes nothing."""
 
     def __init__(self) -> None:

@@ -116,7 +116,7 @@ def digest_now(options: WarmStart, notify: Callable[[str], None]) -> dict[str, s
         return {str(located.path): located.digest()}
     except (WarmStartError, CheckpointError) as error:
         notify(
-            f"{error}. This trial began from it and resumes from its own checkpoint; without the "
+            f"{error}. This trial started from it and resumes from its own checkpoint; without the "
             "file it can be neither started again nor verified"
         )
         return {}
