@@ -81,7 +81,7 @@ class Training:
             HistoryRecord(history),
             make_runner(self.model, source, self.model.train_step, None),
             None,
-            notice=print,
+            notify=print,
             hidden=HiddenState(np.random.SeedSequence(0)),
         )
         self.state = TrainingState(components)

@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 from sweeper.checkpoint.format import MANIFEST_FILE
-from sweeper.checkpoint.identity import Origin, is_set_aside
+from sweeper.checkpoint.identity import Origin, is_marked_corrupt
 from sweeper.checkpoint.operations import FileOperations
 from sweeper.checkpoint.reading import read_kept, read_manifest
-from sweeper.checkpoint.remote_objects import is_set_aside_remote, listed_objects
+from sweeper.checkpoint.remote_objects import is_marked_corrupt_remote, listed_objects
 from sweeper.checkpoint.remote_store import open_store
 from sweeper.checkpoint.store import leftovers, sweep_leftovers
 from sweeper.db.repository import Repository
@@ -178,13 +178,13 @@ def _garbage(
         if isinstance(directory, RemotePath):
             for remote, sizes in listed_objects(directory).items():
                 if MANIFEST_FILE not in sizes:
-                    why: Reason = "damaged" if is_set_aside_remote(sizes) else "unfinished"
+                    why: Reason = "damaged" if is_marked_corrupt_remote(sizes) else "unfinished"
                     yield Garbage(study, number, remote, why, sum(sizes.values()))
             continue
         for path in leftovers(directory):
             yield Garbage(study, number, path, "unfinished", _size(path))
         for path in sorted(directory.iterdir()) if directory.is_dir() else ():
-            if is_set_aside(path.name):
+            if is_marked_corrupt(path.name):
                 yield Garbage(study, number, path, "damaged", _size(path))
 
 

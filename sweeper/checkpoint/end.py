@@ -40,19 +40,19 @@ def write_end(
     variable paths, by the name of their group.
     """
     if _unchanged(last, tensors):
-        written: dict[str, ArrayLike] = {}
+        stored_tensors: dict[str, ArrayLike] = {}
         identical: dict[str, str] | None = {"name": last.path.name, "digest": last.digest}
     else:
-        written = dict(tensors)
+        stored_tensors = dict(tensors)
         identical = None
     committed = store.commit(
         Snapshot(
             step=last.step,
             epoch=last.epoch,
-            tensors=written,
+            tensors=stored_tensors,
             state={**{name: list(paths) for name, paths in state.items()}, _SAME: identical},
             metrics=last.metrics,
-            digest_names=tuple(written),
+            digest_names=tuple(stored_tensors),
         )
     )
     for path in store.list():

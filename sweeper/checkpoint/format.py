@@ -76,16 +76,16 @@ def decode_values(text: bytes) -> Any:
         raise ValueError(msg) from error
 
 
-def relocated(value: Any, was: str, now: str) -> Any:
-    """Return ``value`` with every path below the directory ``was`` changed to one below ``now``."""
-    if not was:
+def relocated(value: Any, old: str, new: str) -> Any:
+    """Return ``value`` with every path below the directory ``old`` changed to one below ``new``."""
+    if not old:
         return value
     if isinstance(value, str):
-        return now + value[len(was) :] if value == was or value.startswith(f"{was}/") else value
+        return new + value[len(old) :] if value == old or value.startswith(f"{old}/") else value
     if isinstance(value, list):
-        return [relocated(item, was, now) for item in value]
+        return [relocated(item, old, new) for item in value]
     if isinstance(value, Mapping):
-        return {key: relocated(item, was, now) for key, item in value.items()}
+        return {key: relocated(item, old, new) for key, item in value.items()}
     return value
 
 
@@ -380,7 +380,7 @@ def _size(file: BinaryIO) -> int:
     return os.fstat(file.fileno()).st_size
 
 
-def _expect(path: Location, what: str, seen: object, expected: object) -> None:
-    if seen != expected:
-        msg = f"{path} is damaged: {what} {seen}, expected {expected}"
+def _expect(path: Location, quantity: str, actual: object, expected: object) -> None:
+    if actual != expected:
+        msg = f"{path} is damaged: {quantity} {actual}, expected {expected}"
         raise CorruptCheckpointError(msg, path)

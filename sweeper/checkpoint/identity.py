@@ -31,7 +31,7 @@ from sweeper.errors import CheckpointError, ForeignCheckpointError
 from sweeper.records.printing import json_fields
 
 _CHECKPOINT = re.compile(r"step-(\d{9,})(?:\.(\d+))?")
-_SET_ASIDE = re.compile(r"step-\d{9,}(?:\.\d+)?\.corrupt-\d+")
+_CORRUPT = re.compile(r"step-\d{9,}(?:\.\d+)?\.corrupt-\d+")
 _UNFINISHED = re.compile(r"\.(?:writing|deleting)-.+-\d+-\d+")
 
 
@@ -65,9 +65,9 @@ def is_unfinished(name: str) -> bool:
     return _UNFINISHED.fullmatch(name) is not None
 
 
-def is_set_aside(name: str) -> bool:
+def is_marked_corrupt(name: str) -> bool:
     """Return whether ``name`` is that of a damaged checkpoint that a reader has renamed."""
-    return _SET_ASIDE.fullmatch(name) is not None
+    return _CORRUPT.fullmatch(name) is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,51 +101,52 @@ class Origin:
     written: str = ""
 
     def describe(self) -> str:
-        what = f"study {self.study!r}" if self.study else "a training without a study"
+        owner = f"study {self.study!r}" if self.study else "a training without a study"
         since = f", since {self.written[:19]}" if self.written else ""
-        return f"{what} (identity {self.identity[:8]}, seed {self.seed}{since})"
+        return f"{owner} (identity {self.identity[:8]}, seed {self.seed}{since})"
 
     def to_json(self) -> dict[str, Any]:
         names = ("study", "identity", "trial", "seed", "definition", "parameters", "directory")
         return json_fields(self, *names)
 
-    def differences(self, found: Origin) -> list[str]:
-        """Return the reasons not to resume from a checkpoint of ``found``, one phrase each.
+    def differences(self, other: Origin) -> list[str]:
+        """Return the reasons not to resume from a checkpoint of ``other``, one phrase each.
 
         Studies are compared by identity, because a study may be renamed. Only parameters that both have
         are compared, because a trial may request further ones during training.
         """
-        if found.identity != self.identity:
-            return [_studies(found, self)]
+        if other.identity != self.identity:
+            return [_studies(other, self)]
         different = []
-        if found.trial != self.trial:
-            different.append(f"it belongs to trial {found.trial}, and this is trial {self.trial}")
+        if other.trial != self.trial:
+            different.append(f"it belongs to trial {other.trial}, and this is trial {self.trial}")
         if not self.definition:
             return different
-        if found.definition not in (self.definition, *self.former):
-            different.append(
-                f"its definition has the fingerprint {found.definition[:8]}, and the study's has "
-                f"{self.definition[:8]}"
-                if self.study
-                else "it was trained on other data"
-            )
-        if found.seed != self.seed and found.definition not in self.former:
-            different.append(f"its seed was {found.seed}, and is {self.seed} now")
-        for name in sorted(found.parameters.keys() & self.parameters.keys()):
-            stored_value = found.parameters[name]
+        if other.definition not in (self.definition, *self.former):
+            reason = "it was trained on other data"
+            if self.study:
+                reason = (
+                    f"its definition has the fingerprint {other.definition[:8]}, and the study's has "
+                    f"{self.definition[:8]}"
+                )
+            different.append(reason)
+        if other.seed != self.seed and other.definition not in self.former:
+            different.append(f"its seed was {other.seed}, and is {self.seed} now")
+        for name in sorted(other.parameters.keys() & self.parameters.keys()):
+            stored_value = other.parameters[name]
             value = self.parameters[name]
             if repr(stored_value) != repr(value):
                 different.append(f"its {name} was {stored_value!r}, and is {value!r} now")
         return different
 
 
-def _studies(found: Origin, expected: Origin) -> str:
+def _studies(other: Origin, expected: Origin) -> str:
     if not expected.study:
-        return f"it belongs to {found.describe()}"
-    if found.study != expected.study:
-        return f"it belongs to {found.describe()}, and this is study {expected.study!r}"
+        return f"it belongs to {other.describe()}"
+    if other.study != expected.study:
+        return f"it belongs to {other.describe()}, and this is study {expected.study!r}"
     return (
-        f"it belongs to another {found.describe()}; this study has identity "
+        f"it belongs to another {other.describe()}; this study has identity "
         f"{expected.identity[:8]} (seed {expected.seed})"
     )
 
@@ -247,6 +248,7 @@ def _write(directory: Path, marker: Origin, *, replacing: bool) -> None:
         if replacing:
             temporary.replace(path)
             return
+        # A link fails if another process has just written its marker; a rename would replace it.
         try:
             os.link(temporary, path)
         except OSError as error:

@@ -4,7 +4,7 @@ A checkpoint that does not verify is renamed, so that it is neither tried again 
 retention, and the user can inspect it. If it cannot be renamed (a read-only disk), the fallback works
 nevertheless.
 
-A checkpoint is in a directory, or below a prefix in an object store; `remote_reading` is imported only
+A checkpoint is in a directory, or below a prefix in an object store; `remote_objects` is imported only
 for the latter.
 """
 
@@ -33,7 +33,7 @@ from sweeper.errors import CheckpointError, CorruptCheckpointError, ForeignCheck
 from sweeper.spec.checkpointing import KeptCheckpoint
 from sweeper.support.paths import Location, RemotePath, scratch_directory
 
-Notice = Callable[[str], None]
+Notify = Callable[[str], None]
 
 _PASSED_OVER = (errno.EIO, errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 """Errors that concern one checkpoint only: it is missing, or the disk has a bad sector there."""
@@ -86,7 +86,7 @@ def load_checkpoint(path: Location) -> LoadedCheckpoint:
 
 def load_newest(
     directories: Iterable[Location],
-    notice: Notice,
+    notify: Notify,
     *,
     known: Iterable[Location] = (),
     origin: Origin | None = None,
@@ -95,7 +95,7 @@ def load_newest(
 
     The ``directories`` of the attempts are in order: of two checkpoints at one step, that of the later attempt is
     newer. ``known`` are announced checkpoints, which are read by name even if a listing does not show them.
-    Without an ``origin`` any is accepted. ``notice`` receives a message for each one that could not be used.
+    Without an ``origin`` any is accepted. ``notify`` receives a message for each one that could not be used.
 
     Raises:
         ForeignCheckpointError: The newest belongs to another study or trial.
@@ -103,31 +103,31 @@ def load_newest(
             a newer one cannot be read.
     """
     directories = list(directories)
-    known = list(known)
+    announced = list(known)
     tried: set[Location] = set()
     vanished = True
     # An attempt that has lost its lease may delete a listed checkpoint, after it has written a newer one.
     while vanished:
         vanished = False
-        for path in _newest_first(directories, known):
+        for path in _newest_first(directories, announced):
             if path in tried:
                 continue
             tried.add(path)
             try:
                 loaded = load_checkpoint(path)
             except CorruptCheckpointError as error:
-                aside = _set_aside(path)
-                notice(f"{error}. {aside}; using the checkpoint before it")
+                aside = _mark_corrupt(path)
+                notify(f"{error}. {aside}; using the checkpoint before it")
             except CheckpointError as error:
                 if not _is_passed_over(path, error):
                     raise
                 vanished = vanished or isinstance(error.__cause__, FileNotFoundError)
                 if isinstance(path, Path):
-                    notice(f"{error}; using the checkpoint before it")
+                    notify(f"{error}; using the checkpoint before it")
             else:
                 if origin is None or _is_of(path, loaded.origin, origin):
                     return loaded
-                notice(f"the checkpoint {path} does not name its owner; using the one before it")
+                notify(f"the checkpoint {path} does not name its owner; using the one before it")
     return None
 
 
@@ -237,10 +237,10 @@ def _is_passed_over(path: Location, error: CheckpointError) -> bool:
     return isinstance(reason, OSError) and reason.errno in _PASSED_OVER
 
 
-def _newest_first(directories: Sequence[Location], known: Iterable[Location]) -> list[Location]:
+def _newest_first(directories: Sequence[Location], announced: Iterable[Location]) -> list[Location]:
     """Return every listed or known checkpoint, the best one to resume from first."""
     attempts: dict[Location, int] = {}
-    for path in known:
+    for path in announced:
         attempt = _ATTEMPT.fullmatch(path.parent.parent.name)
         attempts[path] = 0 if attempt is None else int(attempt[1])
     for order, directory in enumerate(directories, 1):
@@ -253,11 +253,11 @@ def _newest_first(directories: Sequence[Location], known: Iterable[Location]) ->
     return sorted(attempts, key=newness, reverse=True)
 
 
-def _is_of(path: Location, found: Origin | None, expected: Origin) -> bool:
+def _is_of(path: Location, owner: Origin | None, expected: Origin) -> bool:
     """Return whether the checkpoint may be used; refuse one of another origin."""
-    if found is None:
+    if owner is None:
         return False
-    differences = expected.differences(found)
+    differences = expected.differences(owner)
     if differences:
         msg = (
             f"no training can resume from the checkpoint {path}: {'; '.join(differences)}. "
@@ -268,12 +268,12 @@ def _is_of(path: Location, found: Origin | None, expected: Origin) -> bool:
     return True
 
 
-def _set_aside(path: Location) -> str:
+def _mark_corrupt(path: Location) -> str:
     """Rename the damaged checkpoint, and return a sentence with its new name."""
     if isinstance(path, RemotePath):
-        from sweeper.checkpoint.remote_objects import set_aside_remote
+        from sweeper.checkpoint.remote_objects import mark_corrupt_remote
 
-        return set_aside_remote(path)
+        return mark_corrupt_remote(path)
     try:
         for attempt in count(1):
             target = path.with_name(f"{path.name}.corrupt-{attempt}")

@@ -230,14 +230,14 @@ def _status(error: BaseException) -> object:
     return getattr(error, "status", None) or getattr(error, "code", None)
 
 
-_SET_ASIDE = f"{MANIFEST_FILE}.corrupt-"
+_CORRUPT = f"{MANIFEST_FILE}.corrupt-"
 
 
 def listed_objects(directory: RemotePath) -> dict[RemotePath, dict[str, int]]:
     """Return the sizes of the objects of each checkpoint below an attempt's prefix, oldest first.
 
     One without a manifest is no checkpoint, but what an interrupted commit or deletion left, or a
-    damaged one (see `is_set_aside_remote`).
+    damaged one (see `is_marked_corrupt_remote`).
     """
     try:
         listed = objects_at(directory).list(directory)
@@ -258,15 +258,15 @@ def list_remote(directory: RemotePath) -> tuple[RemotePath, ...]:
     return tuple(path for path, sizes in listed.items() if MANIFEST_FILE in sizes)
 
 
-def is_set_aside_remote(sizes: dict[str, int]) -> bool:
+def is_marked_corrupt_remote(sizes: dict[str, int]) -> bool:
     """Return whether these objects are a damaged checkpoint that a reader has set aside."""
-    return any(name.startswith(_SET_ASIDE) for name in sizes)
+    return any(name.startswith(_CORRUPT) for name in sizes)
 
 
-def set_aside_remote(path: RemotePath) -> str:
+def mark_corrupt_remote(path: RemotePath) -> str:
     """Rename the damaged checkpoint's manifest, and return a sentence with its new name."""
     objects = objects_at(path)
-    aside = path / f"{_SET_ASIDE}1"
+    aside = path / f"{_CORRUPT}1"
     try:
         objects.copy(path / MANIFEST_FILE, aside)
         objects.remove(path / MANIFEST_FILE)
@@ -296,7 +296,7 @@ def sweep_remote(directory: RemotePath) -> tuple[RemotePath, ...]:
     objects = objects_at(directory)
     removed = []
     for path, sizes in listed_objects(directory).items():
-        if MANIFEST_FILE in sizes or is_set_aside_remote(sizes):
+        if MANIFEST_FILE in sizes or is_marked_corrupt_remote(sizes):
             continue
         try:
             manifest_size = objects.size(path / MANIFEST_FILE)

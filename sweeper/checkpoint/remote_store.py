@@ -93,6 +93,7 @@ class RemoteCheckpointStore:
                 )
                 raise CheckpointError(msg) from error
         finally:
+            # An error here must not hide that of the commit; the next attempt removes what remains.
             shutil.rmtree(scratch, ignore_errors=True)
 
     def list(self) -> tuple[RemotePath, ...]:

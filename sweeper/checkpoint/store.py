@@ -33,12 +33,13 @@ from sweeper.checkpoint.format import (
     FileEntry,
     Manifest,
     Snapshot,
+    checkpoint_name,
     combine_digests,
 )
 from sweeper.checkpoint.identity import (
     CheckpointName,
     Origin,
-    is_set_aside,
+    is_marked_corrupt,
     is_unfinished,
     unfinished_name,
 )
@@ -51,6 +52,7 @@ from sweeper.support.paths import Location, RemotePath
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _MANIFEST_ESTIMATE = 4096
+"""Bytes, for the error of a full disk, which is raised before there is a manifest."""
 
 
 class CheckpointStore:
@@ -116,7 +118,7 @@ class CheckpointStore:
 
             delete_remote(path)
             return
-        if CheckpointName.parse(path.name) is None and not is_set_aside(path.name):
+        if CheckpointName.parse(path.name) is None and not is_marked_corrupt(path.name):
             msg = f"{path} does not have the name of a checkpoint, so it is not deleted"
             raise CheckpointError(msg)
         aside = path.with_name(unfinished_name("deleting", path.name))
@@ -125,6 +127,7 @@ class CheckpointStore:
             self._operations.fsync_directory(path.parent)
             self._operations.remove_tree(aside)
         except FileNotFoundError:
+            # Another process has deleted it.
             return
         except OSError as error:
             msg = f"the checkpoint {path} cannot be deleted: {error}"
@@ -169,14 +172,15 @@ class CheckpointStore:
 
     def _rename_to_final_name(self, temporary: Path, step: int) -> Path:
         """Rename the directory to the first free name of its step, and return that path."""
-        taken = [CheckpointName.parse(path.name) for path in list_local(self.directory)]
-        newest = max((n.revision for n in taken if n and n.step == step), default=0)
+        names = [checkpoint_name(path) for path in list_local(self.directory)]
+        newest = max((name.revision for name in names if name.step == step), default=0)
         for revision in count(newest + 1):
             path = self.directory / str(CheckpointName(step, revision))
             try:
                 self._operations.rename(temporary, path)
                 break
             except OSError as error:
+                # The name may have been taken since the listing.
                 if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
                     raise
         return path
@@ -209,11 +213,11 @@ class CheckpointStore:
             free = f"{self._operations.free_bytes(self.directory)} bytes are free"
         except OSError as unknown:
             free = f"the free space is unknown: {unknown}"
-        advice = (
-            "free some space (sweeper gc), keep fewer checkpoints, or move the runs directory"
-            if error.errno in _FULL
-            else "make the directory writable, or move the runs directory (--runs-dir)"
-        )
+        advice = "make the directory writable, or move the runs directory (--runs-dir)"
+        if error.errno in _FULL:
+            advice = (
+                "free some space (sweeper gc), keep fewer checkpoints, or move the runs directory"
+            )
         msg = (
             f"the checkpoint of step {step} cannot be written to {self.directory}: {error}. "
             f"It needs about {needed} bytes, and {free}; {advice}"

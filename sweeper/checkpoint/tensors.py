@@ -219,13 +219,13 @@ def _render_header(arrays: Mapping[str, Array]) -> bytes:
 
 
 def _read_exactly(
-    file: BinaryIO, target: memoryview, what: str, update: Callable[[memoryview], object]
+    file: BinaryIO, target: memoryview, part: str, update: Callable[[memoryview], object]
 ) -> None:
     received = 0
     while received < len(target):
         count = file.readinto(target[received:])  # type: ignore[attr-defined]
         if not count:
-            msg = f"it ends {len(target) - received} bytes before the end of {what}"
+            msg = f"it ends {len(target) - received} bytes before the end of {part}"
             raise ValueError(msg)
         received += count
     update(target)

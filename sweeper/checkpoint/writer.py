@@ -58,7 +58,7 @@ class BackgroundWriter:
         self._kept = list(kept)
         self._history: Sequence[Mapping[str, float]] = ()
         self._clock = clock
-        self._begun = clock() - trained_seconds
+        self._started_at = clock() - trained_seconds
         self._waiting: list[tuple[Snapshot, float]] = []
         self._thread: threading.Thread | None = None
         self._closed = False
@@ -68,7 +68,7 @@ class BackgroundWriter:
     @property
     def trained_seconds(self) -> float:
         """Return the seconds of training so far, over all attempts."""
-        return self._clock() - self._begun
+        return self._clock() - self._started_at
 
     def submit(self, snapshot: Snapshot) -> None:
         """Wait for the write in flight, and pass ``snapshot`` to the thread.
@@ -138,6 +138,7 @@ class BackgroundWriter:
         committed = self._commit()
         self._kept.append(committed)
         self._events.append(committed)
+        # Deleted only after the commit: a kill in between leaves one checkpoint too many, not one too few.
         doomed = self._keep.select(self._kept, self._history)
         for checkpoint in [c for c in self._kept if c in doomed]:
             try:
@@ -159,9 +160,9 @@ class BackgroundWriter:
         """
         snapshot, trained_seconds = self._waiting.pop()
         self._history = snapshot.history
-        begun = self._clock()
+        started = self._clock()
         committed = self._store.commit(snapshot, trained_seconds=trained_seconds)
-        return replace(committed, written_seconds=self._clock() - begun)
+        return replace(committed, written_seconds=self._clock() - started)
 
 
 def _let_go_of_locals(error: BaseException) -> None:

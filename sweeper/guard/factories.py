@@ -55,10 +55,10 @@ def build(
         return None
     seed_everything(seeds.child(what))
     # The other trials have the same code.
-    tell = guard.warn if trial.number == 0 else None
+    notify = guard.warn if trial.number == 0 else None
     asks = trial.asks
     try:
-        with FreshEntropy(seeds.sequence(what), what, tell):
+        with FreshEntropy(seeds.sequence(what), what, notify):
             product = factory(trial)
     except Exception as raised:
         # It failed without a parameter; `failure_of` decides whether it fails so in every trial.

@@ -78,8 +78,8 @@ class AgeBoundary:
         does not list them.
         """
         aged = {id(obj) for obj in objects if gc.is_tracked(obj)}
-        asked = aged | {id(self._before), id(self._after)}
-        young = asked.intersection(map(id, gc.get_objects()))
+        queried = aged | {id(self._before), id(self._after)}
+        young = queried.intersection(map(id, gc.get_objects()))
         if id(self._before) in young or id(self._after) not in young:
             self.ages_unknown = True
             return set()
@@ -202,16 +202,14 @@ class Guard:
             for repeat in _older_initializers(visits, old, call):
                 self.warn(repeat)
         changed = _changed_by_training(visits)
-        refused = {
-            index
-            for index, visit in enumerate(visits)
-            if id(visit.obj) in old
-            and (
-                (self._process == "inline" and index in changed and visit.sort in _NOT_UNDONE)
-                # Data may go through any layer: nothing there is trained.
-                or (what != "data" and _must_be_fresh(visits, index, changed, old))
-            )
-        }
+        refused = set()
+        for index, visit in enumerate(visits):
+            if id(visit.obj) not in old:
+                continue
+            shared = self._process == "inline" and index in changed and visit.sort in _NOT_UNDONE
+            # Data may go through any layer: nothing there is trained.
+            if shared or (what != "data" and _must_be_fresh(visits, index, changed, old)):
+                refused.add(index)
         if refused:
             factories = self._factories if factory is None else [factory, *self._factories]
             raise _refusal(_outermost(visits, refused), call, factories)
@@ -251,7 +249,7 @@ def _roots(what: What, built: Any) -> list[tuple[ObjectPath, Any]]:
 def _changed_by_training(visits: Sequence[Visit]) -> set[int]:
     """Return the indices of the objects that training changes, and of the wholes around them.
 
-    Seeds do not count: they begin equal in every attempt, and are in the checkpoints.
+    Seeds do not count: they are equal at the start of every attempt, and are in the checkpoints.
     """
     changed: set[int] = set()
     for index, visit in enumerate(visits):
@@ -508,10 +506,10 @@ _MOST_SEARCHED = 300_000
 
 
 def holders_of(
-    wanted: Iterable[object], factories: Iterable[Callable[..., Any]]
+    objects: Iterable[object], factories: Iterable[Callable[..., Any]]
 ) -> Mapping[int, str]:
     """Return the path of each wanted object in the factories and the user's modules, by id."""
-    missing = {id(obj) for obj in wanted}
+    missing = {id(obj) for obj in objects}
     paths: dict[int, str] = {}
     factories = list(factories)
 
@@ -532,7 +530,7 @@ def _roots_of_names(factories: list[Callable[..., Any]]) -> Iterator[Edge]:
     """Yield the factories, then the variables of the user's modules."""
     for factory in factories:
         yield Edge(ObjectPath(name_of(factory)), factory)
-    for module_name, module in sorted(sys.modules.items(), key=lambda each: each[0] == "__main__"):
+    for module_name, module in sorted(sys.modules.items(), key=lambda item: item[0] == "__main__"):
         users = module_name == "__main__" or is_users_module(module_name)
         if users and type(module) is types.ModuleType:
             for name, value in list(vars(module).items()):

@@ -64,10 +64,10 @@ class NotPlainError(Exception):
     """A value at ``path`` that cannot be encoded: what it is (by default its class), and what to use instead."""
 
     def __init__(self, path: str, value: object, reason: str = "", advice: str = "") -> None:
-        what = reason or f"a {class_name(type(value))}"
-        super().__init__(f"{path} is {what}{'; ' if advice else ''}{advice}")
+        description = reason or f"a {class_name(type(value))}"
+        super().__init__(f"{path} is {description}{'; ' if advice else ''}{advice}")
         self.path = path
-        self.what = what
+        self.what = description
         self.advice = advice
 
 
@@ -113,15 +113,15 @@ def find_named(name: str) -> Any:
     module_name, _, qualified = name.partition(":")
     if module_name.partition(".")[0] not in _LIBRARIES and not is_users_module(module_name):
         return None
-    found: Any = sys.modules.get(module_name)
+    obj: Any = sys.modules.get(module_name)
     for part in qualified.split("."):
-        if isinstance(found, types.ModuleType | type):
-            found = vars(found).get(part)
+        if isinstance(obj, types.ModuleType | type):
+            obj = vars(obj).get(part)
         else:
             return None
-    if isinstance(found, staticmethod | classmethod):
-        return found.__func__
-    return found if isinstance(found, type) or callable(found) else None
+    if isinstance(obj, staticmethod | classmethod):
+        return obj.__func__
+    return obj if isinstance(obj, type) or callable(obj) else None
 
 
 OBJECT_ARRAY = ("an array of Python objects", "keep a list")
@@ -172,7 +172,7 @@ class _Missing:
 MISSING: Any = _Missing()
 
 
-def is_plain(value: object) -> bool:
+def is_json_leaf(value: object) -> bool:
     """Return whether ``value`` is a leaf that JSON represents."""
     cls = type(value)
     return cls in PLAIN or isinstance(value, np.generic | PurePath | tf.DType | np.dtype)
@@ -203,7 +203,8 @@ def _same_floats(one: float, other: float) -> bool:
 def _same_tensors(one: Any, other: Any) -> bool:
     if not hasattr(one, "numpy") or not hasattr(other, "numpy"):
         return False
-    a, b = np.asarray(one), np.asarray(other)
+    a = np.asarray(one)
+    b = np.asarray(other)
     if a.dtype.kind == "O":
         return a.shape == b.shape and bool(a.tolist() == b.tolist())
     return a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
@@ -286,13 +287,13 @@ def encode(value: Any, path: str, tensors: Tensors) -> Json:
     return Encoder(tensors).encode(value, path)
 
 
-def encode_own_state(encoder: Encoder, obj: Any, shown: str, path: str) -> Json:
-    """Return the result of ``obj.get_state()`` as JSON; ``shown`` names the object."""
+def encode_own_state(encoder: Encoder, obj: Any, label: str, path: str) -> Json:
+    """Return the result of ``obj.get_state()`` as JSON; ``label`` names the object."""
     try:
         return encoder.encode(obj.get_state(), path)
     except NotPlainError as error:
         msg = (
-            f"{shown}: get_state() returned something that a checkpoint cannot hold: {error}; "
+            f"{label}: get_state() returned something that a checkpoint cannot hold: {error}; "
             "return numbers, strings, arrays and containers of these"
         )
         raise UncapturableError(msg) from None
@@ -396,7 +397,7 @@ class Encoder:
 
     def _fill_container(self, node: dict[str, Json], value: Any, path: str) -> None:
         kind: Any = base_of(type(value))
-        node[TAG] = next(each.__name__ for each in (dict, list, deque) if issubclass(kind, each))
+        node[TAG] = next(cls.__name__ for cls in (dict, list, deque) if issubclass(kind, cls))
         # Keras tracks the layers in a list that a layer gets, and all have been made.
         of_keras = module_of(type(value)).partition(".")[0] == "keras"
         if type(value) not in (dict, list, deque) and not of_keras:
@@ -410,14 +411,14 @@ class Encoder:
             node.update(self._ordered(list(kind.__iter__(value)), path))
 
     def _pairs(self, items: Sequence[tuple[Any, Any]], path: str) -> list[Json]:
-        written = []
+        pairs = []
         for key, item in items:
             where = f"{path}[{key!r:.60}]"
-            written.append([self.encode(key, where), self.encode(item, where)])
-        return written
+            pairs.append([self.encode(key, where), self.encode(item, where)])
+        return pairs
 
     def _items(self, values: Sequence[Any], path: str) -> list[Json]:
-        return [self.encode(each, f"{path}[{index}]") for index, each in enumerate(values)]
+        return [self.encode(value, f"{path}[{index}]") for index, value in enumerate(values)]
 
     def _ordered(self, values: list[Any], path: str) -> dict[str, Json]:
         """Return the values, or an array if they are many numbers of one type."""
@@ -456,8 +457,8 @@ class Encoder:
         return {TAG: "named", "v": name}
 
     def _array(self, array: Any, path: str) -> dict[str, Json]:
-        written: dict[str, Json] = put_array(np.asarray(array), self._tensors, self._key(path))
-        return written
+        node: dict[str, Json] = put_array(np.asarray(array), self._tensors, self._key(path))
+        return node
 
     def _key(self, path: str) -> str:
         return self._unused(f"{self._prefix}/{path}" if self._prefix else path, self._tensors)
@@ -503,6 +504,7 @@ def seeds_of(generator: Any) -> Any:
     if isinstance(generator, np.random.Generator):
         generator = generator.bit_generator
     elif isinstance(generator, np.random.RandomState):
+        # A RandomState has no public attribute for it.
         generator = generator._bit_generator
     seeds = getattr(generator, "seed_seq", None)
     return seeds if isinstance(seeds, np.random.SeedSequence) else None
@@ -536,11 +538,11 @@ class Decoder:
             raise UnplaceableError(msg)
         return self.keep(node, read(self, node))
 
-    def keep(self, node: Json, made: Any) -> Any:
+    def keep(self, node: Json, obj: Any) -> Any:
         """Record the object of ``node`` for references to it, and return it."""
         if "id" in node:
-            self._made[node["id"]] = made
-        return made
+            self._made[node["id"]] = obj
+        return obj
 
     def _same(self, node: Json) -> Any:
         if node["as"] not in self._made:
@@ -556,11 +558,11 @@ class Decoder:
         return cls
 
     def _named(self, node: Json) -> Any:
-        found = find_named(node["v"])
-        if found is None:
+        obj = find_named(node["v"])
+        if obj is None:
             msg = f"it contains {node['v'].replace(':', '.')}, which does not exist now"
             raise UnplaceableError(msg)
-        return found
+        return obj
 
     def _tuple(self, node: Json) -> Any:
         parts = self.ordered(node)
@@ -570,31 +572,32 @@ class Decoder:
         plain = {"dict": dict, "list": list, "deque": deque}
         cls = self.class_of(node) if "class" in node else plain[node[TAG]]
         base: Any = base_of(cls)
-        made = self.keep(node, base.__new__(cls))
-        base.__init__(made, *([(), node["maxlen"]] if base is deque else []))
+        container = self.keep(node, base.__new__(cls))
+        base.__init__(container, *([(), node["maxlen"]] if base is deque else []))
         if node[TAG] == "dict":
             for key, item in node["v"]:
-                base.__setitem__(made, self.decode(key), self.decode(item))
+                base.__setitem__(container, self.decode(key), self.decode(item))
         else:
-            base.extend(made, self.ordered(node))
-        return self.with_attributes(made, node.get("attributes", {}))
+            base.extend(container, self.ordered(node))
+        return self.with_attributes(container, node.get("attributes", {}))
 
     def ordered(self, node: Json) -> list[Any]:
         """Return the items of a sequence, which may be in an array."""
         if "packed" in node:
             packed: list[Any] = take_array(node["packed"], self.tensors).tolist()
             return packed
-        return [self.decode(each) for each in node["v"]]
+        return [self.decode(item) for item in node["v"]]
 
-    def with_attributes(self, made: Any, attributes: Mapping[str, Json]) -> Any:
-        for name, value in [(n, self.decode(each)) for n, each in attributes.items()]:
-            set_field(made, name, value)
-        return made
+    def with_attributes(self, obj: Any, attributes: Mapping[str, Json]) -> Any:
+        values = {name: self.decode(item) for name, item in attributes.items()}
+        for name, value in values.items():
+            set_field(obj, name, value)
+        return obj
 
     def _object(self, node: Json) -> Any:
         cls = self.class_of(node)
-        made = cls() if cls is types.SimpleNamespace else object.__new__(cls)
-        return self.with_attributes(self.keep(node, made), node["v"])
+        obj = cls() if cls is types.SimpleNamespace else object.__new__(cls)
+        return self.with_attributes(self.keep(node, obj), node["v"])
 
     def _array(self, node: Json) -> Any:
         return np.array(take_array(node, self.tensors), order=node.get("order", "C"))
@@ -604,20 +607,20 @@ class Decoder:
 
     def _generator(self, node: Json) -> Any:
         state = self.decode(node["v"])
-        made: Any
+        generator: Any
         if node[TAG] == "Random":
-            made = random.Random()  # noqa: S311 - the user's generator, not a secret
+            generator = random.Random()  # noqa: S311 - the user's generator, not a secret
         elif node[TAG] == "RandomState":
-            made = np.random.RandomState()
+            generator = np.random.RandomState()
         elif state["bit_generator"] not in _BIT_GENERATORS:
             msg = f"it contains a generator of the unknown kind {state['bit_generator']!r}"
             raise UnplaceableError(msg)
         else:
             seeds = self.decode(node["seeds"]) if "seeds" in node else None
             sequence = None if seeds is None else np.random.SeedSequence(**seeds)
-            made = np.random.Generator(getattr(np.random, state["bit_generator"])(sequence))
-        set_state_of_generator(made, state)
-        return made
+            generator = np.random.Generator(getattr(np.random, state["bit_generator"])(sequence))
+        set_state_of_generator(generator, state)
+        return generator
 
 
 def set_state_of_generator(generator: Any, state: Any) -> None:
@@ -661,11 +664,11 @@ def hold_replicas(variable: Any, key: str, tensors: Tensors) -> tuple[str, ...]:
     so later writes do not change the tensor, and no copy is made here. Of a variable whose readers get a
     sum or a mean, the number of replicas must be known, so no tensor counts as repeated.
     """
-    held = {_replica_key(key, i): v.read_value() for i, v in enumerate(replicas_of(variable))}
-    tensors.update(held)
-    if len(held) == 1 or _is_made_on_read(variable):
+    values = {_replica_key(key, i): v.read_value() for i, v in enumerate(replicas_of(variable))}
+    tensors.update(values)
+    if len(values) == 1 or _is_made_on_read(variable):
         return ()
-    return tuple(name for name in held if name != key)
+    return tuple(name for name in values if name != key)
 
 
 def refuse_replicated(value: object, path: str) -> None:
@@ -677,10 +680,10 @@ def refuse_replicated(value: object, path: str) -> None:
 
 def held_tensors(key: str, tensors: Mapping[str, Any]) -> list[Any]:
     """Return the tensors that `hold_replicas` put under ``key``; only the first if all were equal."""
-    found = [tensors[key]]
-    while _replica_key(key, len(found)) in tensors:
-        found.append(tensors[_replica_key(key, len(found))])
-    return found
+    values = [tensors[key]]
+    while _replica_key(key, len(values)) in tensors:
+        values.append(tensors[_replica_key(key, len(values))])
+    return values
 
 
 def assign_replicas(variable: Any, key: str, tensors: Mapping[str, Any]) -> None:
@@ -688,11 +691,13 @@ def assign_replicas(variable: Any, key: str, tensors: Mapping[str, Any]) -> None
 
     If the number of replicas is another one now, assign `as_one`.
     """
-    values, replicas = held_tensors(key, tensors), replicas_of(variable)
+    values = held_tensors(key, tensors)
+    replicas = replicas_of(variable)
     if len(values) == 1 and not _is_made_on_read(variable):
         values *= len(replicas)
     if len(values) != len(replicas):
-        values, replicas = [as_one(variable, key, tensors)], (_inner(variable),)
+        values = [as_one(variable, key, tensors)]
+        replicas = (_inner(variable),)
     for replica, value in zip(replicas, values, strict=True):
         replica.assign(value)
 
@@ -700,11 +705,11 @@ def assign_replicas(variable: Any, key: str, tensors: Mapping[str, Any]) -> None
 def as_one(variable: Any, key: str, tensors: Mapping[str, Any]) -> Any:
     """Return the value that a reader of ``variable`` gets: the sum, the mean, or the first replica's."""
     values = held_tensors(key, tensors)
-    how = _inner(variable).aggregation.name
-    if len(values) == 1 or how not in ("SUM", "MEAN") or not _is_made_on_read(variable):
+    aggregation = _inner(variable).aggregation.name
+    if len(values) == 1 or aggregation not in ("SUM", "MEAN") or not _is_made_on_read(variable):
         return values[0]
     total = np.sum(np.stack(values), axis=0, dtype=values[0].dtype)
-    return total if how == "SUM" else (total / len(values)).astype(values[0].dtype)
+    return total if aggregation == "SUM" else (total / len(values)).astype(values[0].dtype)
 
 
 def _is_made_on_read(variable: Any) -> bool:

@@ -150,7 +150,7 @@ class DataSource:
 
     def __init__(self, options: SourceOptions) -> None:
         self.name = options.name
-        self.notice = options.notice
+        self.notify = options.notice
         self.seed = options.seed
         self.class_weight = options.class_weight
 
@@ -172,16 +172,16 @@ class DataSource:
         """Return the batches of ``pass_`` from ``step`` to its end."""
         raise NotImplementedError
 
-    def drop(self, batches: Iterator[Any], step: int, shown: str) -> None:
-        """Draw and drop the first ``step`` batches of a pass, ``shown``, which were trained on already."""
+    def drop(self, batches: Iterator[Any], step: int, label: str) -> None:
+        """Draw and drop the first ``step`` batches of a pass, ``label``, which were trained on already."""
         if not step:
             return
         count = "1 batch is" if step == 1 else f"{step:,} batches are"
-        self.notice(f"Data({self.name}=…): to resume, {count} read and dropped from {shown}")
+        self.notify(f"Data({self.name}=…): to resume, {count} read and dropped from {label}")
         dropped = sum(1 for _ in islice(batches, step))
         if dropped < step:
             msg = (
-                f"Data({self.name}=…): {shown} yielded {dropped:,} batches now and at least {step:,} "
+                f"Data({self.name}=…): {label} yielded {dropped:,} batches now and at least {step:,} "
                 "before; it must yield the same each time"
             )
             raise DataError(msg)

@@ -38,7 +38,7 @@ class EarlierCall:
         epochs: The number of epochs that it was called with.
         step: Its last step.
         line: Code and instruction that called `sweeper.fit`.
-        optimizer: Returns the model's optimizer, unless it is gone.
+        optimizer: Returns the model's optimizer; None if it does not exist any more.
         digests: Digest of each variable of the model and the optimizer, by identity.
     """
 
@@ -75,39 +75,39 @@ def begin(
     model: keras.Model,
     directory: Path,
     loaded: LoadedCheckpoint | None,
-    given: FitArguments,
-    notice: Callable[[str], None],
+    fit_arguments: FitArguments,
+    notify: Callable[[str], None],
 ) -> Values:
     """Return the changes of ``model`` that a training from ``loaded`` keeps; send a notice if it has no epoch to train.
 
     Raises:
-        UsageError: It has none, and would undo a change of the model, or does so in a loop; or it begins after
+        UsageError: It has none, and would undo a change of the model, or does so in a loop; or it starts after
             the checkpoint; or the model was compiled again since its earlier training.
     """
     earlier = _ENDED.get(model, {}).get(directory.absolute())
     if loaded is None:
         return ()
     position = loaded.state["position"]
-    if given.initial_epoch > loaded.epoch:
+    if fit_arguments.initial_epoch > loaded.epoch:
         msg = (
-            f"initial_epoch={given.initial_epoch}, and the training in {directory} is in epoch {loaded.epoch} (from 0), so "
+            f"initial_epoch={fit_arguments.initial_epoch}, and the training in {directory} is in epoch {loaded.epoch} (from 0), so "
             "it does not begin there; continue it with a smaller initial_epoch, or give a second phase "
             "another directory"
         )
         raise UsageError(msg)
     if earlier is not None and earlier.optimizer() is not model.optimizer:
         msg = (
-            f"the model was compiled again since its training in {directory}, which would go on with the state of "
+            f"the model was compiled again since its training in {directory}, which would continue with the state of "
             "the earlier optimizer; give a second phase another directory"
         )
         raise UsageError(msg)
     stopped = position["stopped"] and position["step_in_epoch"] == 0
-    if loaded.epoch >= given.epochs or stopped:
-        if earlier is not None and given.epochs <= earlier.epochs:
-            _refuse_repetition(earlier, model, directory, given.epochs)
+    if loaded.epoch >= fit_arguments.epochs or stopped:
+        if earlier is not None and fit_arguments.epochs <= earlier.epochs:
+            _refuse_repetition(earlier, model, directory, fit_arguments.epochs)
         many = f"{loaded.epoch} epoch{'s' * (loaded.epoch != 1)}"
         ended = ", after which a callback stopped it" if stopped else ""
-        notice(
+        notify(
             f"the training in {directory} has finished, with {many}{ended}: nothing is trained, and its newest "
             "checkpoint is restored"
         )
@@ -121,13 +121,13 @@ def _refuse_repetition(
     earlier: EarlierCall, model: keras.Model, directory: Path, epochs: int
 ) -> None:
     if earlier.changed(model):
-        seen = "the model was changed since, which restoring its end would undo"
+        reason = "the model was changed since, which restoring its end would undo"
     elif earlier.line == _calling_line():
-        seen = "the same call comes again"
+        reason = "the same call comes again"
     else:
         return
     msg = (
-        f"the training in {directory} was finished by an earlier call in this process, with epochs={epochs}, and {seen}; in "
+        f"the training in {directory} was finished by an earlier call in this process, with epochs={epochs}, and {reason}; in "
         "a loop of one epoch each, give epochs=i + 1 (and initial_epoch=i, as in Keras), because epochs counts those "
         "of all calls; give another training another directory"
     )

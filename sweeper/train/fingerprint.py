@@ -26,17 +26,19 @@ def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str
 
     Entries that only one of them has are ignored, because another version of sweeper wrote the other.
     """
-    found = []
-    for name, now in after.items():
-        was = before.get(name, now)
-        if was == now or name in _NOT_COMPARED:
+    phrases = []
+    for name, current in after.items():
+        previous = before.get(name, current)
+        if previous == current or name in _NOT_COMPARED:
             continue
-        if isinstance(now, Mapping) and isinstance(was, Mapping):
-            keys = sorted(key for key in {*now, *was} if now.get(key) != was.get(key))
-            found += [_difference(name, key, was.get(key), now.get(key)) for key in keys]
+        if isinstance(current, Mapping) and isinstance(previous, Mapping):
+            keys = sorted(
+                key for key in {*current, *previous} if current.get(key) != previous.get(key)
+            )
+            phrases += [_difference(name, key, previous.get(key), current.get(key)) for key in keys]
         else:
-            found.append(_WORDS.get(name) or f"{name} was {was} and is {now}")
-    return found
+            phrases.append(_WORDS.get(name) or f"{name} was {previous} and is {current}")
+    return phrases
 
 
 def take_fingerprint(*, jit_compile: bool) -> dict[str, Any]:
@@ -53,7 +55,7 @@ def take_fingerprint(*, jit_compile: bool) -> dict[str, Any]:
     """
     import tensorflow as tf
 
-    # TensorFlow has a public function to enable it, and none to ask.
+    # TensorFlow has a public function to enable it, and none that returns whether it is enabled.
     from tensorflow.python.framework.config import is_op_determinism_enabled
 
     threading = tf.config.threading
@@ -75,10 +77,10 @@ def take_fingerprint(*, jit_compile: bool) -> dict[str, Any]:
     }
 
 
-def _difference(name: str, key: str, was: Any, now: Any) -> str:
+def _difference(name: str, key: str, previous: Any, current: Any) -> str:
     if name == "warm_start":
-        return f"the file of its warm start has changed ({key}: digest {was}, now {now})"
-    return f"{key} was {was} and is {now}"
+        return f"the file of its warm start has changed ({key}: digest {previous}, now {current})"
+    return f"{key} was {previous} and is {current}"
 
 
 def _device(device: Any) -> str:

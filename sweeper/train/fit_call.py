@@ -61,7 +61,9 @@ class FitArguments:
     @classmethod
     def of(cls, data: Data, **others: Any) -> FitArguments:
         """Return the arguments of a ``fit`` on ``data``, and ``others``."""
-        x, y, weight = data.train, None, None
+        x = data.train
+        y = None
+        weight = None
         if isinstance(x, tuple | list) and not is_texts(x) and 1 <= len(x) <= 3:
             x, y, weight = (*x, None, None)[:3]
         return cls(
@@ -78,9 +80,9 @@ class FitArguments:
     def given(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Return the arguments that are not the defaults, as a script gives them: ``x`` and ``y`` by position."""
         named = {
-            each.name: getattr(self, each.name)
-            for each in fields(self)
-            if not _is_default(getattr(self, each.name), each.default)
+            argument.name: getattr(self, argument.name)
+            for argument in fields(self)
+            if not _is_default(getattr(self, argument.name), argument.default)
         }
         first = [named.pop(name) for name in ("x", "y") if name in named]
         return tuple(first), named
@@ -97,23 +99,27 @@ class FitArguments:
             x = data
         if isinstance(x, Data):
             _, named = replace(self, x=None).given()
-            own = ("epochs", "verbose", "callbacks", "initial_epoch")
-            extra = [name for name in (*named, *["y"] * (self.y is not None)) if name not in own]
+            allowed = ("epochs", "verbose", "callbacks", "initial_epoch")
+            extra = [
+                name for name in (*named, *["y"] * (self.y is not None)) if name not in allowed
+            ]
             if extra:
                 msg = f"{', '.join(extra)}: given beside a Data; give it to Data(…), or give x and y in place of the Data"
                 raise UsageError(msg)
-            return FitArguments.of(x, **{name: getattr(self, name) for name in own}), x
+            return FitArguments.of(x, **{name: getattr(self, name) for name in allowed}), x
         several = isinstance(x, tuple | list) and 2 <= len(x) <= 3 and not is_texts(x)
         alone = self.y is None and self.sample_weight is None
         if several and alone and (data is not None or _is_pair(x, model, step)):
-            given = replace(self, **dict(zip(("x", "y", "sample_weight"), x, strict=False)))
+            arguments = replace(self, **dict(zip(("x", "y", "sample_weight"), x, strict=False)))
         else:
-            given = replace(self, x=x)
-        return given, given.data()
+            arguments = replace(self, x=x)
+        return arguments, arguments.data()
 
     def data(self) -> Data:
         """Return the data, read as Keras reads them: a tuple ``x`` without ``y`` is several inputs."""
-        x, y, weight = self.x, self.y, self.sample_weight
+        x = self.x
+        y = self.y
+        weight = self.sample_weight
         if x is None:
             msg = f"x is not given, the training data: {KINDS}"
             raise DataError(msg)
@@ -196,14 +202,16 @@ T = TypeVar("T", bound=Trained)
 
 
 def train_by_fit(
-    plan: TrainingPlan, train: Callable[[TrainingPlan], T], given: FitArguments | None = None
+    plan: TrainingPlan,
+    train: Callable[[TrainingPlan], T],
+    fit_arguments: FitArguments | None = None,
 ) -> tuple[T, Any]:
     """Train by the model's ``fit``; return the training's result, and what ``fit`` returned.
 
     Args:
         plan: The training.
         train: Called once, with the plan, changed to what Keras's ``fit`` was called with.
-        given: Arguments for the model's ``fit``; those of the plan by default.
+        fit_arguments: Arguments for the model's ``fit``; those of the plan by default.
 
     Raises:
         FactoryError: The model's ``fit`` trains without Keras's, or twice; or Keras's was replaced so
@@ -214,14 +222,14 @@ def train_by_fit(
         result = train(plan)
         return result, result.history
     standing = _Standing(plan, train)
-    if given is None:
-        given = FitArguments.of(
+    if fit_arguments is None:
+        fit_arguments = FitArguments.of(
             plan.data,
             epochs=plan.epochs,
             initial_epoch=plan.initial_epoch,
             callbacks=list(plan.callbacks) or None,
         )
-    arguments, named = given.given()
+    arguments, named = fit_arguments.given()
     with _instead_of_keras(standing):
         standing.guard()
         try:
@@ -256,17 +264,17 @@ class _Standing(Generic[T]):
         if self._result is not None:
             msg = (
                 f"{self._shown} calls keras.Model.fit a second time, and a directory of checkpoints has one "
-                "training; train each phase by a call of its own, with its own directory"
+                "training; train each phase by a separate call, with its own directory"
             )
             raise FactoryError(msg)
-        given = FitArguments(*arguments, **named)
+        fit_arguments = FitArguments(*arguments, **named)
         plan = replace(
             self._plan,
-            data=replace(given.data(), test=self._plan.data.test),
-            epochs=int(given.epochs),
-            initial_epoch=int(given.initial_epoch),
-            verbose=self._plan.verbose and given.verbose,
-            callbacks=given.callback_list(),
+            data=replace(fit_arguments.data(), test=self._plan.data.test),
+            epochs=int(fit_arguments.epochs),
+            initial_epoch=int(fit_arguments.initial_epoch),
+            verbose=self._plan.verbose and fit_arguments.verbose,
+            callbacks=fit_arguments.callback_list(),
         )
         self.unguard()
         self._running = True
@@ -297,10 +305,11 @@ class _Standing(Generic[T]):
 
         def refuse(*_: Any, **__: Any) -> None:
             when = "before" if self._result is None else "after"
-            seen = f"takes a step of the optimizer {when} keras.Model.fit"
-            raise self._own_training(seen)
+            problem = f"takes a step of the optimizer {when} keras.Model.fit"
+            raise self._own_training(problem)
 
         for optimizer in self._optimizers():
+            # Not by `setattr`, because Keras tracks attributes that are set.
             vars(optimizer)["apply"] = refuse
 
     def unguard(self) -> None:
@@ -320,9 +329,9 @@ class _Standing(Generic[T]):
         name = getattr(fit, "__qualname__", class_name(type(fit)))
         return f"{name}, the fit of model {model.name!r},"
 
-    def _own_training(self, what: str) -> FactoryError:
+    def _own_training(self, problem: str) -> FactoryError:
         return FactoryError(
-            f"{self._shown} {what}; sweeper resumes what keras.Model.fit trains: call super().fit(…), and move the "
+            f"{self._shown} {problem}; sweeper resumes what keras.Model.fit trains: call super().fit(…), and move the "
             "computations of a step to train_step() or a sweeper.TrainingStep"
         )
 
@@ -366,9 +375,9 @@ def _instead_of_keras(standing: _Standing[Any]) -> Iterator[None]:
     keras_fit = _keras_fit()
 
     def dispatch(model: keras.Model, *arguments: Any, **named: Any) -> Any:
-        for each in _STANDING:
-            if each.stands_for(model):
-                return each(*arguments, **named)
+        for training in _STANDING:
+            if training.stands_for(model):
+                return training(*arguments, **named)
         return keras_fit.plain(model, *arguments, **named)
 
     # Trainings in several threads share the cell, and the last one to end restores it.

@@ -62,8 +62,8 @@ class ReplicatedStep:
         self._replicas = int(self._strategy.num_replicas_in_sync)
         self._use = "validation" if step.__name__ == "test_step" else "train"
         owner: Any = getattr(step, "__self__", None)
-        own = {step.__name__, "compute_loss"}.intersection(own_methods(model))
-        if self._replicas > 1 and owner is model and not own:
+        overridden = {step.__name__, "compute_loss"}.intersection(own_methods(model))
+        if self._replicas > 1 and owner is model and not overridden:
             owner = TrainingStep()
             owner.model = model
             step = getattr(owner, step.__name__)
@@ -106,27 +106,27 @@ class ReplicatedStep:
         sizes = [min(batch_size, samples), samples % batch_size if last else 0]
         for size, which in zip(sizes, ("each", "the last"), strict=True):
             if size % self._replicas:
-                shown = f"{which} of the batches of {batch_size} from arrays of {samples:,} samples"
-                raise self._unequal(shown, size)
+                label = f"{which} of the batches of {batch_size} from arrays of {samples:,} samples"
+                raise self._unequal(label, size)
 
     @contextmanager
-    def checked(self, shown: str = "a batch") -> Iterator[None]:
-        """Context manager for running the step; refuses a batch, ``shown``, that cannot be shared equally."""
+    def checked(self, label: str = "a batch") -> Iterator[None]:
+        """Context manager for running the step; refuses a batch, ``label``, that cannot be shared equally."""
         try:
             yield
         except tf.errors.InvalidArgumentError as error:
-            found = _MARKED.search(str(error))
-            if found is None:
+            match = _MARKED.search(str(error))
+            if match is None:
                 raise
-            samples = int(found[1])
+            samples = int(match[1])
         else:
             return
-        raise self._unequal(shown, samples)
+        raise self._unequal(label, samples)
 
-    def _unequal(self, shown: str, samples: int) -> DataError:
+    def _unequal(self, label: str, samples: int) -> DataError:
         size = "batch_size" if self._use == "train" else "validation_batch_size"
         return DataError(
-            f"Data({self._use}=…): {shown} has {samples:,} sample{'s' * (samples != 1)}, which the "
+            f"Data({self._use}=…): {label} has {samples:,} sample{'s' * (samples != 1)}, which the "
             f"{self._replicas} replicas of the {type(self._strategy).__name__} cannot share equally; give "
             f"batches of multiples of {self._replicas} ({size}=), and leave out the samples of the last "
             "one (of a tf.data.Dataset by drop_remainder=True) or fill it"
@@ -142,7 +142,7 @@ def _check_replica(model: keras.Model, replicas: int) -> None:
             "do not cover; give the call a keras.random.SeedGenerator that the layer makes"
         )
         raise UncapturableError(msg)
-    adding = next((each for each in model._flatten_layers() if each._losses), None)
+    adding = next((layer for layer in model._flatten_layers() if layer._losses), None)
     if adding is not None and replicas > 1:
         msg = (
             f"layer {adding.name!r} adds a loss (add_loss, or an activity regularizer), and the "
@@ -185,11 +185,11 @@ def check_model(model: keras.Model, step: TrainingStep | None = None) -> str | N
     if reason is not None:
         msg = f"model {model.name!r} cannot be trained {where}: {reason}"
         raise FactoryError(msg)
-    own = [name for name in own_methods(model) if name != "test_step"]
-    if step is not None or not own:
+    overridden = [name for name in own_methods(model) if name != "test_step"]
+    if step is not None or not overridden:
         return None
     return (
-        f"the model's own {own[0]}() runs {where}, each with its share of a batch, and gradients "
+        f"the model's own {overridden[0]}() runs {where}, each with its share of a batch, and gradients "
         f"are summed: divide the loss of a share by {replicas}, otherwise the training "
         "differs from that on one device; Keras's own steps and a TrainingStep do this by "
         "themselves"
@@ -197,7 +197,8 @@ def check_model(model: keras.Model, step: TrainingStep | None = None) -> str | N
 
 
 def describe_strategy(strategy: Any) -> str:
-    name, replicas = type(strategy).__name__, int(strategy.num_replicas_in_sync)
+    name = type(strategy).__name__
+    replicas = int(strategy.num_replicas_in_sync)
     if replicas == 1:
         return name
     adding = type(getattr(strategy.extended, "_cross_device_ops", None)).__name__

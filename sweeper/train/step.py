@@ -79,7 +79,7 @@ class TrainingStep:
     of the methods are in `StepValues`, which some of them take as ``values``.
 
     Metrics that are attributes of the step, or in a list, tuple or dict that is an attribute, are reset
-    when an epoch or a validation begins, and reported by their names.
+    when an epoch or a validation starts, and reported by their names.
 
     Args:
         optimizer: As for ``model.compile``; None if the model is compiled, or if `update` or
@@ -193,8 +193,8 @@ class TrainingStep:
         names = getattr(self.model, "output_names", None)
         losses = for_each("loss=", self.model.loss, predictions, names)
         nested = targets if keras.tree.is_nested(targets) else [targets]
-        given = for_each("the targets", nested, predictions, names)
-        values = map(_values, losses, given, keras.tree.flatten(predictions))
+        flat_targets = for_each("the targets", nested, predictions, names)
+        values = map(_values, losses, flat_targets, keras.tree.flatten(predictions))
         return keras.tree.pack_sequence_as(predictions, list(values))
 
     def reduce(self, values: Any, weights: Any = None, *, reduction: str = MEAN) -> Any:
@@ -210,16 +210,17 @@ class TrainingStep:
             reduction: As in ``keras.losses``: ``"sum"`` does not divide, and
                 ``"mean_with_sample_weight"`` divides by the sum of the weights.
         """
-        mask, dtype = get_keras_mask(values), keras.config.floatx()
+        mask = get_keras_mask(values)
+        dtype = keras.config.floatx()
         loss = reduce_weighted_values(values, weights, mask, reduction, dtype)
         weighted = reduction == "mean_with_sample_weight" and weights is not None
         if replicas() == 1 or reduction == "sum" or (mask is None and not weighted):
             return loss
         ones = keras.ops.ones_like(keras.ops.cast(values, dtype))
-        own = reduce_weighted_values(ones, weights if weighted else None, mask, "sum", dtype)
+        total = reduce_weighted_values(ones, weights if weighted else None, mask, "sum", dtype)
         # The gradient of a sum over replicas would be wrong.
-        mean = _sum_over_replicas(tf.stop_gradient(own)) / replicas()
-        return loss * tf.math.divide_no_nan(own, mean)
+        mean = _sum_over_replicas(tf.stop_gradient(total)) / replicas()
+        return loss * tf.math.divide_no_nan(total, mean)
 
     def extra_losses(self) -> Sequence[Any]:
         """Return losses that belong to no example, such as regularizers'; by default ``self.model.losses``.
@@ -322,8 +323,8 @@ class TrainingStep:
     def metrics(self) -> list[keras.metrics.Metric]:
         """Return the step's own metrics, in the order in which they were set."""
         mine = [value for name, value in vars(self).items() if name != "compile_arguments"]
-        found = [m for m in keras.tree.flatten(mine) if isinstance(m, keras.metrics.Metric)]
-        return list({id(metric): metric for metric in found}.values())
+        metrics = [m for m in keras.tree.flatten(mine) if isinstance(m, keras.metrics.Metric)]
+        return list({id(metric): metric for metric in metrics}.values())
 
     def results(self) -> dict[str, Any]:
         """Return the results of all metrics, the model's and the step's own, by name.
@@ -359,24 +360,24 @@ class TrainingStep:
                 "new one in the factory"
             )
             raise FactoryError(msg)
-        own = own_methods(model)
-        if own:
+        overridden = own_methods(model)
+        if overridden:
             msg = (
-                f"the model's class {type(model).__qualname__} has its own {own[0]}, which step= "
+                f"the model's class {type(model).__qualname__} has its own {overridden[0]}, which step= "
                 f"would replace; leave out step=, or move it into {name}"
             )
             raise FactoryError(msg)
         defaults = TrainingStep.__init__.__kwdefaults__ or {}
-        given = [n for n, value in self.compile_arguments.items() if value != defaults[n]]
-        if model.compiled and given:
+        arguments = [n for n, value in self.compile_arguments.items() if value != defaults[n]]
+        if model.compiled and arguments:
             msg = (
-                f"the model {model.name!r} is compiled, but {name} was also given {given[0]}=; "
+                f"the model {model.name!r} is compiled, but {name} was also given {arguments[0]}=; "
                 "leave model.compile(…) out of the model factory, or give the step no such argument: "
                 "then it uses those of compile"
             )
             raise FactoryError(msg)
         if not model.compiled:
-            if "optimizer" not in given and not self._overrides("train_step", "update"):
+            if "optimizer" not in arguments and not self._overrides("train_step", "update"):
                 msg = (
                     f"{name} has no optimizer; give one, super().__init__(optimizer=…), or override "
                     "update(gradients, variables, values) or train_step(batch) to use others"
@@ -406,9 +407,9 @@ class TrainingStep:
         scaled = isinstance(optimizer, keras.optimizers.LossScaleOptimizer)
         if not scaled or self._overrides("train_step") or not self._overrides("update"):
             return
-        found = keras.tree.flatten(list(vars(self).values()))
-        optimizers = [each for each in found if isinstance(each, keras.optimizers.Optimizer)]
-        if any(each is not self.compile_arguments.get("optimizer") for each in optimizers):
+        values = keras.tree.flatten(list(vars(self).values()))
+        optimizers = [value for value in values if isinstance(value, keras.optimizers.Optimizer)]
+        if any(other is not self.compile_arguments.get("optimizer") for other in optimizers):
             msg = (
                 f"{type(self).__qualname__}.update uses other optimizers than self.optimizer, and in mixed "
                 "precision gradients are scaled only for self.optimizer; call minimize(loss, variables, "
@@ -420,15 +421,17 @@ class TrainingStep:
         return any(getattr(type(self), m) is not getattr(TrainingStep, m) for m in methods)
 
     def _forward(self, batch: Any, *, training: bool) -> StepValues:
-        made = self._call("make_batch", batch, training=training)
-        inputs = self._call("inputs", made)
+        prepared = self._call("make_batch", batch, training=training)
+        inputs = self._call("inputs", prepared)
         outputs = self._call("outputs", inputs, training=training)
         # Read before any reduction: replicas take turns there, and share the model's list of losses.
         extra = self._call("extra_losses")
-        given = self._call("loss_inputs", made, outputs)
-        if len(given) not in (2, 3):
-            raise self._refusal("loss_inputs()", given, _RETURNS["loss_inputs"][1])
-        targets, predictions, weights = given if len(given) == 3 else (*given, None)
+        loss_inputs = self._call("loss_inputs", prepared, outputs)
+        if len(loss_inputs) not in (2, 3):
+            raise self._refusal("loss_inputs()", loss_inputs, _RETURNS["loss_inputs"][1])
+        targets, predictions, weights = (
+            loss_inputs if len(loss_inputs) == 3 else (*loss_inputs, None)
+        )
         losses: list[Any] = []
         per_example = None
         if self.model._compile_loss is not None or self._overrides("per_example_loss"):
@@ -444,24 +447,27 @@ class TrainingStep:
             raise FactoryError(msg)
         loss = losses[0] if len(losses) == 1 else keras.ops.sum(losses)
         flat = (*keras.tree.flatten(inputs), *keras.tree.flatten(per_example))
-        first = next(each for each in flat if len(getattr(each, "shape", ())) > 0)
+        first = next(tensor for tensor in flat if len(getattr(tensor, "shape", ())) > 0)
         examples = tf.shape(first)[0]
+        # As Keras's own `train_step` does, by which the logs have the same values.
         tracked = unscale_loss_for_distribution(loss)
         self.model._loss_tracker.update_state(tracked, sample_weight=examples)
         return StepValues(
-            made, inputs, outputs, targets, predictions, weights, per_example, loss, training
+            prepared, inputs, outputs, targets, predictions, weights, per_example, loss, training
         )
 
     def _reduced(self, per_example: Any, weights: Any) -> Iterator[Any]:
         """Yield the losses of the outputs, reduced and weighted, and record each in its metric."""
-        compiled, loss = self.model._compile_loss, self.model.loss
-        names, parts = getattr(self.model, "output_names", None), keras.tree.flatten(per_example)
+        compiled = self.model._compile_loss
+        loss = self.model.loss
+        names = getattr(self.model, "output_names", None)
+        parts = keras.tree.flatten(per_example)
         if not keras.tree.is_nested(per_example):
             # The model has one output, or the user's `per_example_loss` has joined several.
             flat = keras.tree.flatten(loss)
             loss = flat[0] if len(flat) == 1 else None
         shares = None if compiled is None else compiled._user_loss_weights
-        for values, own, of_loss, share, metric in zip(
+        for values, output_weights, of_loss, share, metric in zip(
             parts,
             for_each("the batch's weights", weights, per_example, names),
             for_each("loss=", loss, per_example, names),
@@ -476,7 +482,9 @@ class TrainingStep:
                 raise self._refusal("per_example_loss()", values, expected)
             reduction = getattr(of_loss, "reduction", None)
             reduction = MEAN if reduction in (None, "none") else reduction
-            value = self._number("reduce()", self.reduce(values, own, reduction=reduction))
+            value = self._number(
+                "reduce()", self.reduce(values, output_weights, reduction=reduction)
+            )
             if metric is not None:
                 tracked = unscale_loss_for_distribution(value)
                 metric.update_state(tracked, sample_weight=values.shape[0])
@@ -529,13 +537,13 @@ class TrainingStep:
 
     def _refusal(self, method: str, value: Any, expected: str) -> FactoryError:
         """Return the error for a method that returned ``value``."""
-        seen = "None" if value is None else f"a {type(value).__name__}"
+        returned = "None" if value is None else f"a {type(value).__name__}"
         if tf.is_tensor(value):
-            seen = f"a {value.dtype.name} tensor of shape {value.shape}"
+            returned = f"a {value.dtype.name} tensor of shape {value.shape}"
         elif isinstance(value, list | tuple | dict):
-            seen += f" of {len(value)}"
+            returned += f" of {len(value)}"
         hint = " (does it end with `return`?)" if value is None else ""
-        msg = f"{type(self).__qualname__}.{method} returned {seen}; expected {expected}{hint}"
+        msg = f"{type(self).__qualname__}.{method} returned {returned}; expected {expected}{hint}"
         return FactoryError(msg)
 
 
@@ -559,11 +567,11 @@ def own_methods(model: keras.Model) -> list[str]:
     return [m for m in names if getattr(type(model), m) is not getattr(keras.Model, m)]
 
 
-def for_each(what: str, structure: Any, like: Any, names: Any) -> list[Any]:
+def for_each(label: str, structure: Any, like: Any, names: Any) -> list[Any]:
     """Return the element of ``structure`` for each output in ``like``; a single element is used for all.
 
     An output that a dict leaves out has None. Where ``like`` is a list, ``names`` are the keys of the outputs.
-    FactoryErrors call the structure ``what``.
+    FactoryErrors call the structure ``label``.
     """
     if not keras.tree.is_nested(structure):
         return [structure] * len(keras.tree.flatten(like))
@@ -571,12 +579,13 @@ def for_each(what: str, structure: Any, like: Any, names: Any) -> list[Any]:
     if isinstance(structure, Mapping) and set(structure) <= set(keys):
         complete = {key: structure.get(key) for key in keys}
         structure = complete if isinstance(like, Mapping) else list(complete.values())
-    wanted, found = _paths(like), _paths(structure)
-    if found != wanted and not len(found) == len(wanted) == 1:
+    expected = _paths(like)
+    actual = _paths(structure)
+    if actual != expected and not len(actual) == len(expected) == 1:
         if isinstance(structure, Mapping) and not isinstance(like, Mapping) and names:
-            wanted = [repr(name) for name in names]
+            expected = [repr(name) for name in names]
         msg = (
-            f"the losses are for the outputs {', '.join(wanted)}; {what} has {', '.join(found)}: give it "
+            f"the losses are for the outputs {', '.join(expected)}; {label} has {', '.join(actual)}: give it "
             "the structure of the outputs, or override per_example_loss(targets, predictions)"
         )
         raise FactoryError(msg)
@@ -592,7 +601,7 @@ def _paths(structure: Any) -> list[str]:
 def metrics_for_each(compiled: Any, structure: Any) -> list[Any]:
     """Return the metric in which Keras logs each loss of ``structure``, or None."""
     built = compiled is not None and compiled.built
-    paths = [each.path for each in compiled._flat_losses] if built else []
+    paths = [loss.path for loss in compiled._flat_losses] if built else []
     metrics = dict(zip(paths, compiled.metrics, strict=False)) if built else {}
     return [metrics.get(path) for path, _ in keras.tree.flatten_with_path(structure)]
 
@@ -601,11 +610,13 @@ def _values(loss: Any, targets: Any, predictions: Any) -> Any:
     resolved = get_loss(loss, targets, predictions)
     if resolved is None:
         return None
-    before, resolved.reduction = resolved.reduction, None
+    # Without a reduction, the loss returns a value for each sample, with its own conversions and mask.
+    reduction = resolved.reduction
+    resolved.reduction = None
     try:
         values = resolved(targets, predictions)
     finally:
-        resolved.reduction = before
+        resolved.reduction = reduction
     if values.shape.rank == 0:
         msg = (
             f"the loss {resolved.name!r} returns one number for a whole batch; return a value for each "
@@ -635,21 +646,24 @@ def in_units_of_the_loss(
     scale = one if optimizer is None else optimizer.scale_loss(one)
     if scale is one and replicas() == 1:
         return list(process(gradients))
-    raw = [None if each is None else tf.convert_to_tensor(each) for each in gradients]
+    raw = [None if gradient is None else tf.convert_to_tensor(gradient) for gradient in gradients]
     if replicas() > 1:
-        sums = iter(_sum_over_replicas([each for each in raw if each is not None]))
-        raw = [None if each is None else next(sums) for each in raw]
-    done = process(raw if scale is one else _times(raw, 1.0 / scale))
+        sums = iter(_sum_over_replicas([gradient for gradient in raw if gradient is not None]))
+        raw = [None if gradient is None else next(sums) for gradient in raw]
+    processed = process(raw if scale is one else _times(raw, 1.0 / scale))
     if scale is not one:
         # If they are not finite, the scale was too large, and the optimizer reduces it.
         finite = tf.reduce_all([tf.reduce_all(tf.math.is_finite(g)) for g in raw if g is not None])
-        done = [
+        processed = [
             None if new is None or old is None else tf.where(finite, new, old)
-            for new, old in zip(_times(done, scale), raw, strict=True)
+            for new, old in zip(_times(processed, scale), raw, strict=True)
         ]
     # The optimizer adds the replicas' gradients, and each replica already has the sum.
-    return _times(done, 1.0 / replicas())
+    return _times(processed, 1.0 / replicas())
 
 
 def _times(gradients: Sequence[Any], factor: Any) -> list[Any]:
-    return [None if each is None else each * tf.cast(factor, each.dtype) for each in gradients]
+    return [
+        None if gradient is None else gradient * tf.cast(factor, gradient.dtype)
+        for gradient in gradients
+    ]

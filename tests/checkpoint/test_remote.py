@@ -34,7 +34,7 @@ from sweeper.checkpoint.format import MANIFEST_FILE, TENSORS_FILE, Snapshot
 from sweeper.checkpoint.reading import load_checkpoint, load_newest, read_kept
 from sweeper.checkpoint.remote_objects import (
     ObjectStore,
-    is_set_aside_remote,
+    is_marked_corrupt_remote,
     listed_objects,
     sweep_remote,
 )
@@ -68,11 +68,11 @@ def without_manifest(prefix):
 
 
 def unfinished(prefix):
-    return [path for path, names in without_manifest(prefix) if not is_set_aside_remote(names)]
+    return [path for path, names in without_manifest(prefix) if not is_marked_corrupt_remote(names)]
 
 
 def set_aside(prefix):
-    return [path for path, names in without_manifest(prefix) if is_set_aside_remote(names)]
+    return [path for path, names in without_manifest(prefix) if is_marked_corrupt_remote(names)]
 
 
 def kill_everywhere(work, prefix, make=RemoteCheckpointStore):
@@ -192,7 +192,7 @@ def test_a_store_that_does_not_answer_is_no_empty_one(prefix, monkeypatch):
     path = RemoteCheckpointStore(prefix).commit(snapshot(1)).path
     monkeypatch.setattr(FileObjects, "download", unreachable)
     for paths in ([], [path]):
-        for look in (partial(load_newest, notice=pytest.fail), read_kept):
+        for look in (partial(load_newest, notify=pytest.fail), read_kept):
             with pytest.raises(CheckpointError, match="cannot be read"):
                 look([prefix], known=paths)
     monkeypatch.setattr(FileObjects, "list", unreachable)
@@ -210,7 +210,7 @@ def test_without_space_for_a_download_no_checkpoint_is_taken_for_missing_or_dama
 
     with monkeypatch.context() as full:
         full.setattr("tempfile.gettempdir", none_usable)
-        for look in (partial(load_newest, notice=pytest.fail), read_kept):
+        for look in (partial(load_newest, notify=pytest.fail), read_kept):
             with pytest.raises(CheckpointError, match=r"no directory for its download.*TMPDIR"):
                 look([prefix])
     assert load_newest([prefix], pytest.fail).path == path

@@ -123,7 +123,7 @@ def trained(data, seconds, directory, *, stop_at=None, **options):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(runners_module, "_BLOCK_SECONDS", seconds)
         loaded = load_newest([directory], pytest.fail)
-        loop = TrainingLoop(plan(data=data, **options), watcher, notice=lambda _: None)
+        loop = TrainingLoop(plan(data=data, **options), watcher, notify=lambda _: None)
         try:
             loop.run(loaded)
         except loop_module.Stopped:

@@ -52,22 +52,22 @@ def named_numbers(name: str, value: Any) -> Iterator[tuple[str, float]]:
     if isinstance(value, int | float):
         yield name, float(value)
     elif isinstance(value, np.ndarray | np.generic) and value.dtype.kind in _NUMBERS:
-        for at, number in np.ndenumerate(value):
-            yield _component(name, at), float(number)
+        for index, number in np.ndenumerate(value):
+            yield _component(name, index), float(number)
 
 
 def log_shapes(outputs: Mapping[str, Any]) -> dict[str, tuple[int | None, ...]]:
     """Return the shapes of a traced step's logs, with nested dicts flattened as for callbacks."""
-    found: dict[str, tuple[int | None, ...]] = {}
+    shapes: dict[str, tuple[int | None, ...]] = {}
     for name, output in outputs.items():
         if isinstance(output, Mapping):
-            found.update(log_shapes(output))
+            shapes.update(log_shapes(output))
             continue
         shape = getattr(output, "shape", None)
         sizes = () if shape is None or shape.rank is None else tuple(shape.as_list())
         # Keras converts every array with one element to a float.
-        found[name] = () if all(size == 1 for size in sizes) else sizes
-    return found
+        shapes[name] = () if all(size == 1 for size in sizes) else sizes
+    return shapes
 
 
 def check_objective(
@@ -92,7 +92,8 @@ def check_objective(
     if shape is not None and (
         None in shape
         or any(
-            _component(whole, at) == objective for at in np.ndindex(*(size or 0 for size in shape))
+            _component(whole, index) == objective
+            for index in np.ndindex(*(size or 0 for size in shape))
         )
     ):
         return
@@ -119,9 +120,9 @@ def _shown(name: str, shape: tuple[int | None, ...]) -> str:
     return f"{first!r} to {last!r}"
 
 
-def _component(name: str, at: Iterable[object]) -> str:
-    shown = ",".join(map(str, at))
-    return f"{name}[{shown}]" if shown else name
+def _component(name: str, index: Iterable[object]) -> str:
+    indices = ",".join(map(str, index))
+    return f"{name}[{indices}]" if indices else name
 
 
 def check_rungs(rungs: Sequence[int], objective: str, data: Data) -> None:
@@ -153,7 +154,7 @@ def check_rung(objective: str, last: EpochRecord) -> None:
 class Reported:
     """Metrics that the epochs of one training report; each objective must be reported as one number.
 
-    ``notice`` is called with metrics that are too large to be stored by component, and with the first
+    ``notify`` is called with metrics that are too large to be stored by component, and with the first
     loss or objective that is NaN or infinite, unless that ends the training.
     """
 
@@ -161,12 +162,12 @@ class Reported:
         self,
         objectives: Sequence[str],
         epochs: int,
-        notice: Callable[[str], None],
+        notify: Callable[[str], None],
         nonfinite: NonFinite = "continue",
     ) -> None:
         self._objectives = tuple(objectives)
         self._epochs = epochs
-        self._notice = notice
+        self._notify = notify
         self._nonfinite = nonfinite
         self._too_large: set[str] = set()
         self._by_callbacks = False
@@ -178,7 +179,7 @@ class Reported:
             return numbers
         if metric not in self._too_large:
             self._too_large.add(metric)
-            self._notice(
+            self._notify(
                 f"the metric {metric!r} has {np.size(value):,} components, and only metrics of up "
                 f"to {MOST_COMPONENTS:,} are stored by component; checkpoints and model.history "
                 "contain it completely"
@@ -190,8 +191,8 @@ class Reported:
     ) -> None:
         """Refuse, before any step runs, an objective that no epoch will report as one number.
 
-        ``train`` and ``test`` are the shapes of the steps' logs, None if only running tells. With
-        ``by_callbacks``, callbacks may add metrics, and only the first epoch tells.
+        ``train`` and ``test`` are the shapes of the steps' logs, None if they are unknown before it
+        runs. With ``by_callbacks``, callbacks may add metrics, which are unknown before the first epoch ends.
         """
         self._by_callbacks = by_callbacks
         if train is None or (validates and test is None) or by_callbacks:
@@ -229,23 +230,23 @@ class Reported:
         Only the first such epoch is reported; with ``nonfinite="fail"`` it is a NonFiniteError.
         """
         *earlier, last = epochs
-        found = next(self._not_finite(last), None)
-        if found is None:
+        metric = next(self._not_finite(last), None)
+        if metric is None:
             return
-        name, value = found
-        seen = f"{name} is {value} at the end of epoch {last.epoch + 1} of {self._epochs}"
+        name, value = metric
+        problem = f"{name} is {value} at the end of epoch {last.epoch + 1} of {self._epochs}"
         if self._nonfinite == "fail":
             msg = (
-                f'{seen}, and Study(nonfinite="fail") ends the trial there: lower the learning rate, '
+                f'{problem}, and Study(nonfinite="fail") ends the trial there: lower the learning rate, '
                 "clip the gradients, or look for invalid samples"
             )
             raise NonFiniteError(msg)
-        if any(next(self._not_finite(each), None) for each in earlier):
+        if any(next(self._not_finite(epoch), None) for epoch in earlier):
             return
         ends = "The callback keras.callbacks.TerminateOnNaN() ends it"
         if self._objectives:
             ends += ', and Study(nonfinite="fail") fails the trial'
-        self._notice(f"{seen}; training continues, as in model.fit. {ends}")
+        self._notify(f"{problem}; training continues, as in model.fit. {ends}")
 
     def _not_finite(self, epoch: EpochRecord) -> Iterator[tuple[str, float]]:
         """Yield the losses and objectives of ``epoch`` that are NaN or infinite."""

@@ -4,7 +4,7 @@ Calls have the order and the values of ``fit``; tests compare both bit for bit. 
 training starts from any `Position` in a checkpoint, also in the middle of an epoch. Two details:
 
 - ``on_train_begin`` is called *before* state is restored, because Keras's callbacks reset
-  themselves in it. ``on_epoch_begin`` is not called again for an epoch that had begun.
+  themselves in it. ``on_epoch_begin`` is not called again for an epoch that had started.
 - A snapshot is held while validation runs. A stop during validation writes this snapshot, and the
   resumed trial starts the validation again, which has no lasting effect.
 """
@@ -58,26 +58,26 @@ _LOG = logging.getLogger(__name__)
 
 
 class TrainingLoop:
-    """A training, from its beginning or a checkpoint to its end."""
+    """A training, from its start or a checkpoint to its end."""
 
     def __init__(
         self,
         plan: TrainingPlan,
         observer: Observer,
-        notice: Callable[[str], None] = _LOG.warning,
+        notify: Callable[[str], None] = _LOG.warning,
     ) -> None:
-        self._plan = plan = replace(plan, callbacks=without_superfluous(plan.callbacks, notice))
+        self._plan = plan = replace(plan, callbacks=without_superfluous(plan.callbacks, notify))
         self._observer = observer
         self._trainer = plan.trainer
-        self._hidden = HiddenState(plan.order_seed, notice)
+        self._hidden = HiddenState(plan.order_seed, notify)
         with self._hidden:
             _refuse_uncompiled(plan.model)
             replicated = check_model(plan.model, plan.step)
-            source, validation = open_sources(plan.data, plan.order_seed, notice)
+            source, validation = open_sources(plan.data, plan.order_seed, notify)
             epochs = plan.epochs - plan.initial_epoch
             for remark in (replicated, passes_end_within(plan.data, source, epochs)):
                 if remark is not None:
-                    notice(remark)
+                    notify(remark)
             self._train, self._test = self._traced_runners(source, validation)
             self._callbacks = self._callback_list()
             self._averages = FinalAverages(plan.callbacks)
@@ -96,13 +96,13 @@ class TrainingLoop:
                     self._record,
                     self._train,
                     self._test,
-                    notice=notice,
+                    notify=notify,
                     hidden=self._hidden,
                 ),
                 eager=bool(plan.model.run_eagerly),
                 cure=plan.cure,
             )
-            self._reported = Reported(plan.objectives, plan.epochs, notice, plan.nonfinite)
+            self._reported = Reported(plan.objectives, plan.epochs, notify, plan.nonfinite)
             self._reported.check_before(
                 self._train.one.log_shapes,
                 None if self._test is None else self._test.one.log_shapes,
@@ -113,14 +113,16 @@ class TrainingLoop:
         self._position = Position(epoch=plan.initial_epoch)
         self._train.reader.first_epoch = plan.initial_epoch
         self._measured = ""
-        self._notice = notice
+        self._notify = notify
         self._initial: WarmValues | None = None
         self.pruned = False
 
     def _traced_runners(
         self, source: DataSource, validation: DataSource | None
     ) -> tuple[Runner, Runner | None]:
-        model, data, trainer = self._plan.model, self._plan.data, self._trainer
+        model = self._plan.model
+        data = self._plan.data
+        trainer = self._trainer
         train = make_runner(model, source, trainer.train_step, data.steps_per_epoch)
         build_before_tracing(model, train.example(), self._plan.step)
         test = None
@@ -157,7 +159,7 @@ class TrainingLoop:
 
     @property
     def steps_per_epoch(self) -> int | None:
-        """Return the number of steps of an epoch; None if only its end tells."""
+        """Return the number of steps of an epoch; None if it is known only at its end."""
         return self._train.reader.steps
 
     @property
@@ -177,11 +179,11 @@ class TrainingLoop:
 
         None if there is none: callbacks, or the optimizer, changed the weights after it was measured.
         """
-        now = weights_digest(self._plan.model)
+        digest = weights_digest(self._plan.model)
         for record, measured in zip(
             reversed(self.epochs), reversed(self._record.weights), strict=True
         ):
-            if measured == now and all(name in record.metrics for name in names):
+            if measured == digest and all(name in record.metrics for name in names):
                 return record.epoch
         return None
 
@@ -205,7 +207,7 @@ class TrainingLoop:
             return None
         if self._initial is None:
             self._initial = match_warm_start(options, self._plan.model)
-            self._notice(self._initial.report.summary())
+            self._notify(self._initial.report.summary())
         return self._initial.report
 
     def run(
@@ -227,7 +229,7 @@ class TrainingLoop:
     def _run(self, loaded: LoadedCheckpoint | None, changed: Iterable[tuple[Any, Any]]) -> Position:
         model = self._plan.model
         # As `fit` does. This loop does not use it, but a callback's `train_on_batch` would make it otherwise, and
-        # then it could not be told from one that is made again during training.
+        # then it could not be distinguished from one that is made again during training.
         model.make_train_function()
         model.stop_training = False
         if loaded is None and self.match_warm_start() and self._initial is not None:
@@ -236,6 +238,7 @@ class TrainingLoop:
         if loaded is not None and model.run_eagerly:
             batch = self._train.building_batch()
             self._state.build_by(lambda: take_one_step(model, self._trainer.train_step, batch))
+        # Before the callbacks, because CSVLogger opens its file in ``on_train_begin``.
         self._state.before_train_begin(loaded)
         self._callbacks.on_train_begin()
         if loaded is None:
@@ -243,6 +246,7 @@ class TrainingLoop:
             self._snapshot()
         else:
             self._position = self._state.restore(loaded)
+            # Afterwards, because the restore would overwrite them.
             for variable, value in changed:
                 variable.assign(value)
             model.stop_training = self._position.stopped
@@ -280,8 +284,9 @@ class TrainingLoop:
         else:
             self._measured = self._weights_digest()
         epoch_logs = to_python(epoch_logs)
-        shown = to_python(epoch_logs)
-        record = self._end_epoch(epoch, shown)
+        # A copy, because callbacks may change it, and the position keeps the logs of the steps alone.
+        callback_logs = to_python(epoch_logs)
+        record = self._end_epoch(epoch, callback_logs)
         self._position = replace(
             self._position,
             epoch=epoch + 1,
@@ -291,7 +296,7 @@ class TrainingLoop:
         )
         seconds = time.monotonic() - started
         complete = validates or self._test is None
-        self._reported.check_after(shown, self._record.epochs, validated=complete)
+        self._reported.check_after(callback_logs, self._record.epochs, validated=complete)
         self._observer.epoch_ended(record, self._position.step, seconds)
         self._reported.check_finite(self._record.epochs)
         self.pruned = self._is_to_end()
@@ -325,7 +330,8 @@ class TrainingLoop:
 
     def _is_to_end(self) -> bool:
         """Return whether the pruner ends the training here; it is not called after the last epoch."""
-        judge, epochs = self._plan.judge, self._record.epochs
+        judge = self._plan.judge
+        epochs = self._record.epochs
         if judge is None or not epochs or self._is_last():
             return False
         return judge(tuple(epochs))
@@ -338,20 +344,20 @@ class TrainingLoop:
         while self._more_steps() and not (model.stop_training and self._position.step_in_epoch > 0):
             begin = self._position.step_in_epoch
             end = begin + self._block_size()
-            shown = callback_step(model, begin)
+            batch = callback_step(model, begin)
             if self._listening:
-                self._callbacks.on_train_batch_begin(shown)
+                self._callbacks.on_train_batch_begin(batch)
             started = time.monotonic()
             ran, reported = self._blocks.run(self._train, self._position.step, epoch, begin, end)
             if not ran:
                 break
             logs = reported
             if self._listening:
-                self._callbacks.on_train_batch_end(shown + model.steps_per_execution - 1, logs)
+                self._callbacks.on_train_batch_end(batch + model.steps_per_execution - 1, logs)
             else:
                 self._block_steps = adapted_block(self._block_steps, ran, logs, started)
                 for bar in self._bars:
-                    bar.on_train_batch_end(shown + ran - 1, to_python(logs))
+                    bar.on_train_batch_end(batch + ran - 1, to_python(logs))
             self._position = replace(self._position.after(ran), stopped=bool(model.stop_training))
             self._after_block(logs)
         return logs
@@ -373,17 +379,19 @@ class TrainingLoop:
 
     def _block_size(self) -> int:
         """Return the steps of the next graph call: to the epoch's end, the next snapshot, or about 0.2 s."""
-        left = (self._train.reader.limit or NO_END) - self._position.step_in_epoch
+        remaining = (self._train.reader.limit or NO_END) - self._position.step_in_epoch
         if self._listening or self._train.one.calls_python:
-            return int(min(self._plan.model.steps_per_execution, left))
-        return max(1, min(left, self._block_steps, self._observer.steps_until_due(self._position)))
+            return int(min(self._plan.model.steps_per_execution, remaining))
+        return max(
+            1, min(remaining, self._block_steps, self._observer.steps_until_due(self._position))
+        )
 
-    def _validate(self, test: Runner, epoch: int, before: Snapshot) -> Mapping[str, float]:
-        """Return the validation's metrics; a stop keeps the snapshot ``before`` it."""
+    def _validate(self, test: Runner, epoch: int, snapshot: Snapshot) -> Mapping[str, float]:
+        """Return the validation's metrics; a stop keeps ``snapshot``, taken before it."""
 
         def check_stop() -> None:
             if self._observer.stop_requested():
-                self._observer.keep(before)
+                self._observer.keep(snapshot)
                 raise Stopped
 
         listening = self._callbacks if self._listening_to_tests else None
@@ -401,6 +409,7 @@ class TrainingLoop:
         if isinstance(model.optimizer, keras.optimizers.Optimizer):
             model.optimizer.finalize_variable_values(self._trained)
         self._callbacks.on_train_end(self._position.logs)
+        # Last: until the callbacks have finished, a new attempt may have to remove the rows of this one.
         self._state.after_train_end()
 
     def _snapshot(self) -> Snapshot:

@@ -36,6 +36,7 @@ _AUTO_SHARE = 0.01
 """Share of training time for checkpoints with ``"auto"``."""
 
 _AUTO_LEAST_SECONDS = 1.0
+"""Shortest interval with ``"auto"``, also for a model whose snapshots cost almost nothing."""
 
 
 class Observer:
@@ -44,7 +45,7 @@ class Observer:
     With ``"auto"``, snapshots have the shortest interval that costs less than 1% of the training time.
 
     Attributes:
-        writer: Writer of the snapshots; set before training begins.
+        writer: Writer of the snapshots; set before training starts.
         stalled_seconds: Seconds that training waited for the newest snapshot.
     """
 
@@ -61,7 +62,9 @@ class Observer:
     def started(self, position: Position, steps_per_epoch: int) -> None:
         """Receive the initial position, before the first step; ``steps_per_epoch`` is 0 if unknown."""
         del steps_per_epoch
-        self._step, self._epoch, self._at = position.step, position.epoch, self._clock()
+        self._step = position.step
+        self._epoch = position.epoch
+        self._at = self._clock()
 
     def steps_done(self, position: Position) -> None:
         """Receive the position after a block of steps, and announce what was written meanwhile."""
@@ -79,7 +82,8 @@ class Observer:
     def is_due(self, position: Position) -> bool:
         """Return whether a snapshot is due, never twice at a step; the time until `keep` is its cost."""
         self._asked_at = self._clock()
-        step, epoch = position.step, position.epoch
+        step = position.step
+        epoch = position.epoch
         if (step, epoch) == (self._step, self._epoch):
             return False
         since = self._asked_at - self._at
@@ -92,8 +96,11 @@ class Observer:
     def keep(self, snapshot: Snapshot) -> None:
         """Pass ``snapshot`` to the writer, after the previous one has been written."""
         self.writer.submit(snapshot)
-        self._step, self._epoch, self._at = snapshot.step, snapshot.epoch, self._clock()
+        self._step = snapshot.step
+        self._epoch = snapshot.epoch
+        self._at = self._clock()
         self.stalled_seconds = self._at - self._asked_at
+        # One fast snapshot at most halves the estimate, because the next may wait for a slow write.
         self._cost = max(self.stalled_seconds, self._cost / 2)
 
     def stop_requested(self) -> bool:
@@ -115,8 +122,8 @@ class TrainingPlan:
         directory: `Trial.directory`, a possible prefix of paths in the user's objects.
         pause_after: Number of epochs after which the training pauses, unless it ends; None for no pause.
         nonfinite: Whether a NaN or infinite loss or objective after an epoch ends the training.
-        data_asked: Whether the data factory asked for a parameter.
-        cure: How changed code trains from its beginning, in errors.
+        data_asked: Whether the data factory requested a parameter.
+        cure: How changed code trains from the start, in errors.
         initial_epoch: Number of the first epoch, as in ``fit``.
         verbose: As in ``fit``; trials print no progress bar.
     """

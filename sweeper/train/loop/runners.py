@@ -7,7 +7,7 @@ metrics, layers of unbuilt models).
 one step and for an epoch, so the bounds of a block of steps do not affect the result; they only decide
 when callbacks are called.
 
-Tracing creates all variables before training begins. But TensorFlow traces a function twice if the
+Tracing creates all variables before training starts. But TensorFlow traces a function twice if the
 first trace creates variables, and a trace is the longest part of a short trial's start. Keras can
 create the variables from shapes alone, and a `TrainingStep` knows what its optimizer trains. Otherwise
 (a model that is built by its first batch, a ``train_step`` of the user's own) the trace creates them.
@@ -188,9 +188,9 @@ class IndexRunner(Runner):
 
             def body(step: Any, _: Any) -> Any:
                 last = tf.minimum((step + 1) * size, tf.size(order, out_type=tf.int64))
-                chosen = order[step * size : last]
-                chosen.set_shape(static)
-                return step + 1, self.one(chosen)
+                batch = order[step * size : last]
+                batch.set_shape(static)
+                return step + 1, self.one(batch)
 
             return tf.while_loop(
                 lambda step, _: step < end,
@@ -210,13 +210,13 @@ class IndexRunner(Runner):
         if self.reader.continues:
             length = self.reader.limit or 0
             epoch -= self.reader.first_epoch
-        at = epoch * length + begin
+        position = epoch * length + begin
         last = epoch * length + end
-        while at < last:
-            pass_, step = divmod(at, self.source.steps)
-            stop = min(self.source.steps, step + last - at)
+        while position < last:
+            pass_, step = divmod(position, self.source.steps)
+            stop = min(self.source.steps, step + last - position)
             logs = self._run_in_pass(pass_, step, stop)
-            at += stop - step
+            position += stop - step
         return max(0, end - begin), logs
 
     def _run_in_pass(self, pass_: int, begin: int, end: int) -> Logs:
@@ -243,9 +243,9 @@ class BatchRunner(Runner):
             batch = self.reader.next(epoch, step)
             if batch is None:
                 return step - begin, logs
-            shown = f"batch {step + 1} of epoch {epoch + 1}"
-            tensors = self._spec.tensors(batch, shown)
-            with self.one.replicas.checked(shown):
+            label = f"batch {step + 1} of epoch {epoch + 1}"
+            tensors = self._spec.tensors(batch, label)
+            with self.one.replicas.checked(label):
                 logs = self.one(*tensors)
         return end - begin, logs
 
@@ -260,8 +260,8 @@ class DatasetRunner(Runner):
         if self.one.eager:
             return
 
-        def block(iterator: Any, wanted: Any) -> Any:
-            def body(done: Any, _: Any, logs: Any) -> Any:
+        def block(iterator: Any, limit: Any) -> Any:
+            def body(ran: Any, _: Any, logs: Any) -> Any:
                 drawn = iterator.get_next_as_optional()
                 more = drawn.has_value()
                 logs = tf.cond(
@@ -269,16 +269,16 @@ class DatasetRunner(Runner):
                     lambda: self.one(*self._spec.leaves(drawn.get_value())),
                     lambda: logs,
                 )
-                return done + tf.cast(more, tf.int64), more, logs
+                return ran + tf.cast(more, tf.int64), more, logs
 
-            done, _, logs = tf.while_loop(
-                lambda done, more, _: tf.logical_and(more, done < wanted),
+            ran, _, logs = tf.while_loop(
+                lambda ran, more, _: tf.logical_and(more, ran < limit),
                 body,
                 (tf.constant(0, tf.int64), tf.constant(True), self.one.zeros),
                 shape_invariants=(tf.TensorShape([]), tf.TensorShape([]), self.one.invariants),
                 parallel_iterations=1,
             )
-            return done, logs
+            return ran, logs
 
         iterator = tf.data.IteratorSpec(self._spec.structure)
         self._block = tf.function(
@@ -288,27 +288,28 @@ class DatasetRunner(Runner):
 
     def run(self, epoch: int, begin: int, end: int) -> tuple[int, Logs]:
         logs: Logs = {}
-        at, end = begin, self.reader.within(end)
-        while at < end:
-            opened = self.reader.at(epoch, at)
+        step = begin
+        end = self.reader.within(end)
+        while step < end:
+            opened = self.reader.at(epoch, step)
             if opened is None:
                 break
             with self.one.replicas.checked():
-                ran, latest = self._run_in_pass(opened, end - at)
+                ran, latest = self._run_in_pass(opened, end - step)
             self.reader.drew(ran)
             logs = latest if ran else logs
-            at += ran
-            if at < end and not self.reader.exhausted():
+            step += ran
+            if step < end and not self.reader.exhausted():
                 break
-        return at - begin, logs
+        return step - begin, logs
 
-    def _run_in_pass(self, opened: Iterator[Any], wanted: int) -> tuple[int, Logs]:
+    def _run_in_pass(self, opened: Iterator[Any], limit: int) -> tuple[int, Logs]:
         logs: Logs = {}
         if not self.one.eager:
-            ran, logs = self._block(opened, tf.constant(wanted, tf.int64))
+            ran, logs = self._block(opened, tf.constant(limit, tf.int64))
             return int(ran), logs
         ran = 0
-        for batch in islice(opened, wanted):
+        for batch in islice(opened, limit):
             logs = self.one(*self._spec.leaves(batch))
             ran += 1
         return ran, logs
@@ -332,13 +333,13 @@ class Blocks:
         while begin + ran < end:
             steps = [callback.next_step(step + ran) for callback in self._callbacks]
             part = min([end - begin - ran, *(n - step - ran for n in steps if n is not None)])
-            done, reported = runner.run(epoch, begin + ran, begin + ran + part)
-            ran += done
-            logs = reported if done else logs
+            count, reported = runner.run(epoch, begin + ran, begin + ran + part)
+            ran += count
+            logs = reported if count else logs
             for callback, due in zip(self._callbacks, steps, strict=True):
-                if done and due == step + ran:
+                if count and due == step + ran:
                     callback.function(due, to_python(logs), callback.model)
-            if done < part or self._model.stop_training:
+            if count < part or self._model.stop_training:
                 break
         return ran, logs
 
@@ -352,11 +353,12 @@ NO_END = 1 << 40
 
 def adapted_block(steps: int, ran: int, logs: Logs, started: float) -> int:
     """Return the size of the block after one of ``steps``, of which ``ran``; it does not affect results."""
+    # Wait for the steps, which TensorFlow may still compute.
     for value in logs.values():
         np.asarray(value)
     seconds = max(time.monotonic() - started, 1e-6)
-    wanted = round(_BLOCK_SECONDS * ran / seconds)
-    return max(1, min(wanted, steps * 16, 1 << 20))
+    target = round(_BLOCK_SECONDS * ran / seconds)
+    return max(1, min(target, steps * 16, 1 << 20))
 
 
 def callback_step(model: keras.Model, step: int) -> int:
@@ -382,7 +384,8 @@ def run_tests(
     model.stop_evaluating = False
     test.reader.begin_epoch(epoch)
     steps = test.reader.limit or NO_END
-    begin, block = 0, 1
+    begin = 0
+    block = 1
     while begin < steps and not model.stop_evaluating:
         if callbacks is not None or test.one.calls_python:
             block = int(model.steps_per_execution)
@@ -433,6 +436,7 @@ def build_before_tracing(
 def _build_from_shapes(model: keras.Model, arrays: tuple[Any, ...]) -> None:
     batch = tf.nest.map_structure(lambda array: None if array is None else array[:2], arrays)
     # The trace reports wrong shapes and dtypes, because it has whole batches.
+    # With a strategy, `fit` creates the variables by this private method.
     try:
         model._symbolic_build(data_batch=keras.utils.unpack_x_y_sample_weight(batch))
     except _NOT_FROM_SHAPES as error:
@@ -446,7 +450,8 @@ def _build_optimizer_of(step: TrainingStep) -> None:
     # A method of the step may unfreeze layers before it applies gradients.
     if not all(layer.trainable for layer in step.model._flatten_layers()):
         return
-    optimizer, variables = step.optimizer, step.trainable_variables()
+    optimizer = step.optimizer
+    variables = step.trainable_variables()
     if variables and not optimizer.built:
         optimizer.build(variables)
 
@@ -469,8 +474,9 @@ def _refuse_unbuilt(model: keras.Model, step: TrainingStep | None) -> None:
     strategy = model.distribute_strategy
     if strategy.num_replicas_in_sync == 1:
         return
-    for found in Reach(model, step).now.optimizers:
-        path, optimizer = found.path, found.value
+    for reached in Reach(model, step).now.optimizers:
+        path = reached.path
+        optimizer = reached.value
         if optimizer.built:
             continue
         where = "on_bind() of the step" if path.startswith("step") else "the model factory"

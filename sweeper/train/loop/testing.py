@@ -36,13 +36,14 @@ class CheckpointTests:
         plan: TrainingPlan,
         held_out: HeldOut,
         sequence: np.random.SeedSequence,
-        notice: Callable[[str], None],
+        notify: Callable[[str], None],
     ) -> None:
-        model, step = plan.model, plan.step
+        model = plan.model
+        step = plan.step
         self._plan = plan
         self._model = model
-        self._notice = notice
-        self._reported = Reported((), 1, notice)
+        self._notify = notify
+        self._reported = Reported((), 1, notify)
         self._hidden = HiddenState(sequence)
         self._loose = Variables("reachable", lambda: Reach(model, step).now.loose)
         self._beginning: RecordedState | None = None
@@ -78,5 +79,5 @@ class CheckpointTests:
     def _complete(self, loaded: LoadedCheckpoint) -> None:
         """Create the variables that only a training step creates."""
         if len(self._model.variables) < len(loaded.state["model"]):
-            source, _ = open_sources(self._plan.data, self._plan.order_seed, self._notice)
+            source, _ = open_sources(self._plan.data, self._plan.order_seed, self._notify)
             create_variables_of_training(self._model, self._plan.step, self._plan.data, source)

@@ -59,7 +59,7 @@ _seed_of_python = random.Random.seed
 class FreshEntropy(Component):
     """A stream of entropy for one use, in the thread that entered it.
 
-    ``tell`` is called once with a notice if the user's code requests the system's random numbers.
+    ``notify`` is called once with a notice if the user's code requests the system's random numbers.
     """
 
     name = "fresh_entropy"
@@ -68,13 +68,13 @@ class FreshEntropy(Component):
         self,
         sequence: np.random.SeedSequence,
         use: str,
-        tell: Callable[[str], None] | None = None,
+        notify: Callable[[str], None] | None = None,
     ) -> None:
         self._entropy = sequence.entropy
         self._key = (*sequence.spawn_key, zlib.crc32(f"fresh entropy of {use}".encode()))
         self.drawn = 0
         """Number of values drawn so far."""
-        self._tell = tell
+        self._notify = notify
         self._taken: str | None = None
         self._of: tuple[int, int] | None = None
         self._elsewhere: str | None = None
@@ -87,6 +87,7 @@ class FreshEntropy(Component):
         return self
 
     def __exit__(self, *_exception: object) -> None:
+        # Not the last one, if streams of two threads end in the order in which they started.
         _streams.remove(self)
         if not _streams:
             _replacing.__exit__()
@@ -94,8 +95,8 @@ class FreshEntropy(Component):
     def bits(self, count: int) -> int | None:
         """Return the next number of ``count`` bits; None for the system's entropy."""
         pid, thread = self._of or (0, 0)
-        asker = _asker(_OF_THE_LIBRARIES)
-        if pid != os.getpid() or asker is None or _root_of(asker) in _NOT_THE_TRIALS:
+        caller = _caller(_OF_THE_LIBRARIES)
+        if pid != os.getpid() or caller is None or _root_of(caller) in _NOT_THE_TRIALS:
             return None
         if thread != threading.get_ident():
             frames = outward(sys._getframe(1))
@@ -109,29 +110,30 @@ class FreshEntropy(Component):
 
     def note_system(self) -> None:
         """Report the user's line that requests the system's random numbers, if any."""
-        asker, (pid, thread) = _asker(_OF_THE_SYSTEM), self._of or (0, 0)
-        if self._tell is None or asker is None or pid != os.getpid():
+        caller = _caller(_OF_THE_SYSTEM)
+        pid, thread = self._of or (0, 0)
+        if self._notify is None or caller is None or pid != os.getpid():
             return
-        code = asker.f_code
+        code = caller.f_code
         if is_users(code.co_filename):
             self._taken = (
-                f"{code.co_filename}:{asker.f_lineno}: {code.co_name} takes random numbers from "
+                f"{code.co_filename}:{caller.f_lineno}: {code.co_name} takes random numbers from "
                 "the operating system (os.urandom, uuid or secrets), which differ in every "
                 "process, so a resumed trial differs if training uses them. Draw from trial.seed"
             )
         # Notices are sent from the training's thread; those of other threads wait for a checkpoint.
         if thread == threading.get_ident():
-            self._tell_taken()
+            self._notify_taken()
 
-    def _tell_taken(self) -> None:
-        if self._tell is not None and self._taken is not None:
-            tell = self._tell
-            self._tell = None
-            tell(self._taken)
+    def _notify_taken(self) -> None:
+        if self._notify is not None and self._taken is not None:
+            notify = self._notify
+            self._notify = None
+            notify(self._taken)
 
     def capture(self, tensors: Tensors) -> Json:
         del tensors
-        self._tell_taken()
+        self._notify_taken()
         if self._elsewhere is not None:
             msg = (
                 f"{self._elsewhere}: a random generator without a seed was made in another thread "
@@ -194,10 +196,10 @@ def _urandom(size: int) -> bytes:
     return _system_urandom(size)
 
 
-def _asker(handing_on: tuple[str, ...]) -> types.FrameType | None:
+def _caller(forwarding: tuple[str, ...]) -> types.FrameType | None:
     """Return the innermost frame outside of this module and the modules that forward requests."""
     for frame in outward(sys._getframe(1)):
-        if frame.f_globals is not globals() and _root_of(frame) not in handing_on:
+        if frame.f_globals is not globals() and _root_of(frame) not in forwarding:
             return frame
     return None
 

@@ -124,7 +124,7 @@ class RandomOperations(Interception, Component):
         """TensorFlow's generator of seeds; ``tf.random.set_seed`` replaces it."""
         self._local = _Local()
         self.generators: dict[str, Any] = {}
-        self._began: dict[str, tuple[int, int, int]] = {}
+        self._initial: dict[str, tuple[int, int, int]] = {}
         self._waiting: dict[str, Any] = {}
         """Restored states of generators whose functions are not traced yet."""
 
@@ -152,7 +152,7 @@ class RandomOperations(Interception, Component):
             self._calls[op, seed, seed2] = calls
         self._waiting = decode(saved["graphs"], tensors)
         for name, generator in self.generators.items():
-            generator.reset(self._waiting.pop(name, self._began[name]))
+            generator.reset(self._waiting.pop(name, self._initial[name]))
 
     def _recording_seed(self, original: Callable[[], int]) -> Callable[[], int]:
         def recording() -> int:
@@ -241,8 +241,9 @@ class RandomOperations(Interception, Component):
         key = f"{function}/{next(draws)}"
         generator = self.generators.get(key)
         if generator is None:
-            self._began[key] = began = (0, seed2, seed)
-            state = np.array(self._waiting.pop(key, began), np.int64)
+            self._initial[key] = initial = (0, seed2, seed)
+            state = np.array(self._waiting.pop(key, initial), np.int64)
+            # Outside of the traced graph, which must not own the variable.
             with tf.init_scope():
                 generator = tf.random.Generator.from_state(state, "philox")
             self.generators[key] = generator
@@ -259,6 +260,7 @@ def _keep(generator: Any) -> None:
 
 
 def _derived(seed: int, seed2: int, calls: int) -> tuple[int, int]:
+    # A SeedSequence takes no negative numbers, and seeds may be negative.
     sequence = np.random.SeedSequence([seed % (1 << 64), seed2 % (1 << 64), calls])
     first, second = (int(word) % _SEEDS for word in sequence.generate_state(2))
     return first, second + 1  # never (0, 0), which means the system's entropy
@@ -272,9 +274,9 @@ class HiddenState:
     """The parts of the hidden state, entered and left together; see `FreshEntropy` for the arguments."""
 
     def __init__(
-        self, sequence: np.random.SeedSequence, tell: Callable[[str], None] | None = None
+        self, sequence: np.random.SeedSequence, notify: Callable[[str], None] | None = None
     ) -> None:
-        self.fresh_entropy = FreshEntropy(sequence, "training", tell)
+        self.fresh_entropy = FreshEntropy(sequence, "training", notify)
         self.operations = RandomOperations()
         self.traced_functions = TracedFunctions(self.operations.tracing)
 

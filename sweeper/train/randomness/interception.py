@@ -136,6 +136,7 @@ class Interception:
 
     def __enter__(self) -> Self:
         replacements = list(self._replacements())
+        # Reversed: if a function is replaced twice, the original is put back last.
         self._before.append(
             [(replaceable, replaceable.current) for replaceable, _ in reversed(replacements)]
         )

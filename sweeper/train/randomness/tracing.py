@@ -2,7 +2,7 @@
 
 A stateful random operation in a graph keeps its position in its kernel, where no API reads or sets it. Those that
 `sweeper.train.randomness.hidden_state` does not replace by generators are refused: those in functions that were
-traced before the training began or are loaded from a ``SavedModel``, and kinds that no generator replaces. A function
+traced before the training started or are loaded from a ``SavedModel``, and kinds that no generator replaces. A function
 is checked before it first runs, so no kernel has drawn by then. A function that is traced and never run, as Keras does
 for shapes, is not refused. `sweeper.train.sources.tfdata` checks the functions of a ``tf.data`` pipeline.
 
@@ -63,6 +63,7 @@ class TracedFunctions(Interception):
             function = tf_decorator.unwrap(python_func)[1]
             with self._within(function):
                 graph = trace(name, python_func, *arguments, **options)
+            # The public `variables` raises if one of them was deleted meanwhile.
             variables = (
                 variable
                 for reference in graph._weak_variables
@@ -74,6 +75,7 @@ class TracedFunctions(Interception):
             return graph
 
         def calling(function: Any, *arguments: Any) -> Any:
+            # A call inside a graph is checked with the function that makes it, when that first runs.
             if function.name not in self._judged and function._bound_context.executing_eagerly():
                 refuse_hidden_randomness(function.graph, f"the function {function.graph.name}")
                 self._judged.add(function.name)
@@ -82,7 +84,7 @@ class TracedFunctions(Interception):
         return (TRACE, tracing), (CALL, calling), *ordered_sums()
 
 
-def refuse_hidden_randomness(graph: Any, what: str) -> None:
+def refuse_hidden_randomness(graph: Any, label: str) -> None:
     """Refuse a function with a random operation whose state is in its kernel, or in one that it calls."""
     for op in _random_operations(graph, set()):
         traceback = [(frame.filename, frame.lineno) for frame in op.traceback or ()]
@@ -91,7 +93,7 @@ def refuse_hidden_randomness(graph: Any, what: str) -> None:
             stack = outward(sys._getframe(1))
             line = users_line((frame.f_code.co_filename, frame.f_lineno) for frame in stack)
         msg = (
-            f"{what} holds the random op {op.type} ({op.name}{f', {line}' if line else ''}), whose "
+            f"{label} holds the random op {op.type} ({op.name}{f', {line}' if line else ''}), whose "
             "state lives in TensorFlow's kernel where no checkpoint can reach it, so a resumed "
             "trial would draw other numbers; use keras.random with a keras.random.SeedGenerator, "
             "tf.random.stateless_* or a tf.random.Generator"
@@ -99,12 +101,12 @@ def refuse_hidden_randomness(graph: Any, what: str) -> None:
         raise UncapturableError(msg)
 
 
-def _random_operations(graph: Any, seen: set[int]) -> Iterator[Any]:
-    seen.add(id(graph))
+def _random_operations(graph: Any, visited: set[int]) -> Iterator[Any]:
+    visited.add(id(graph))
     for op in graph.get_operations():
         if op.type in STATEFUL_RANDOM:
             yield op
     for function in graph._functions.values():
         inner = getattr(function, "graph", None)
-        if inner is not None and id(inner) not in seen:
-            yield from _random_operations(inner, seen)
+        if inner is not None and id(inner) not in visited:
+            yield from _random_operations(inner, visited)

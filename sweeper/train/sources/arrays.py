@@ -48,9 +48,9 @@ class ArraySource(DataSource):
 
     def open(self, pass_: int, step: int) -> Iterator[Batch]:
         order = self.order(pass_)
-        for at in range(step, self.steps):
-            chosen = order[at * self.batch_size : (at + 1) * self.batch_size]
-            yield _map_arrays(self.packed, partial(_take, chosen), "")
+        for index in range(step, self.steps):
+            rows = order[index * self.batch_size : (index + 1) * self.batch_size]
+            yield _map_arrays(self.packed, partial(_take, rows), "")
 
 
 def permutation(
@@ -59,14 +59,15 @@ def permutation(
     """Return the permutation of ``range(length)`` of ``pass_``; ``range(length)`` without a seed."""
     if seed is None:
         return np.arange(length)
+    # Not `spawn`, whose result depends on how often it was called.
     entropy = [int(word) for word in seed.generate_state(4)]
     return np.random.default_rng([*entropy, pass_]).permutation(length)
 
 
-def is_arrays(given: object) -> bool:
-    """Return whether ``given`` is an array, or a tuple, list or dict, which are for arrays."""
-    arrays = isinstance(given, tuple | list | Mapping) or hasattr(given, "__array__")
-    return arrays or is_ragged(given)
+def is_arrays(data: object) -> bool:
+    """Return whether ``data`` is an array, or a tuple, list or dict, which are for arrays."""
+    arrays = isinstance(data, tuple | list | Mapping) or hasattr(data, "__array__")
+    return arrays or is_ragged(data)
 
 
 def is_ragged(value: object) -> bool:
@@ -74,29 +75,29 @@ def is_ragged(value: object) -> bool:
     return type(value).__qualname__ == "RaggedTensor"
 
 
-def split_arrays(given: Batch, fraction: float) -> tuple[Batch, Batch]:
+def split_arrays(data: Batch, fraction: float) -> tuple[Batch, Batch]:
     """Return the first part and the last ``fraction`` of the samples, split as in ``model.fit``."""
-    batch = _map_arrays(_as_tuple(given, "train"), _to_numpy, "train")
+    batch = _map_arrays(_as_tuple(data, "train"), _to_numpy, "train")
     samples = _common_length(_map_arrays(batch, _standardize, "train"), "train")
-    at = math.floor(samples * (1.0 - fraction))
-    if at in (0, samples):
+    split = math.floor(samples * (1.0 - fraction))
+    if split in (0, samples):
         msg = (
-            f"Data(validation_split={fraction!r}) of {samples:,} samples leaves {at:,} for "
-            f"training and {samples - at:,} for validation; both need at least 1"
+            f"Data(validation_split={fraction!r}) of {samples:,} samples leaves {split:,} for "
+            f"training and {samples - split:,} for validation; both need at least 1"
         )
         raise DataError(msg)
     return (
-        _map_arrays(batch, lambda array, _: array[:at], ""),
-        _map_arrays(batch, lambda array, _: array[at:], ""),
+        _map_arrays(batch, lambda array, _: array[:split], ""),
+        _map_arrays(batch, lambda array, _: array[split:], ""),
     )
 
 
-def _take(chosen: npt.NDArray[np.int64], array: Any, _path: str) -> Any:
+def _take(rows: npt.NDArray[np.int64], array: Any, _path: str) -> Any:
     if not is_ragged(array):
-        return array[chosen]
+        return array[rows]
     import tensorflow as tf
 
-    return tf.gather(array, chosen)
+    return tf.gather(array, rows)
 
 
 def is_texts(value: object) -> bool:
@@ -108,9 +109,9 @@ def is_texts(value: object) -> bool:
     )
 
 
-def _as_tuple(given: Batch, name: str) -> tuple[Any, ...]:
-    parts = isinstance(given, tuple | list) and not is_texts(given)
-    batch = tuple(given) if parts else (given,)
+def _as_tuple(data: Batch, name: str) -> tuple[Any, ...]:
+    parts = isinstance(data, tuple | list) and not is_texts(data)
+    batch = tuple(data) if parts else (data,)
     if not 1 <= len(batch) <= 3:
         msg = f"Data({name}=…) is a tuple of {len(batch)}; expected (x, y) or (x, y, sample_weight)"
         raise DataError(msg)
@@ -197,9 +198,9 @@ def _common_length(nest: Any, name: str) -> int:
         msg = f"Data({name}=…) contains no array"
         raise DataError(msg)
     if len(set(lengths.values())) != 1:
-        shown = ", ".join(f"{name}{path} has {length:,}" for path, length in lengths.items())
+        counts = ", ".join(f"{name}{path} has {length:,}" for path, length in lengths.items())
         msg = (
-            f"the arrays of Data({name}=…) have different numbers of samples: {shown}; the "
+            f"the arrays of Data({name}=…) have different numbers of samples: {counts}; the "
             "numbers must be equal"
         )
         raise DataError(msg)

@@ -35,13 +35,13 @@ class BatchSpec:
 
     def example(self) -> Any:
         """Return two samples of zeros in the form of a batch; None if a size is unknown."""
-        known = all(
+        static = all(
             isinstance(spec, tf.TensorSpec)
             and spec.shape.rank is not None
             and None not in spec.shape[1:]
             for spec in self.signature
         )
-        return self.zeros() if known else None
+        return self.zeros() if static else None
 
     def zeros(self) -> Any:
         """Return two samples of zeros in the form of a batch, with 1 for each unknown size."""
@@ -52,14 +52,14 @@ class BatchSpec:
         flat = zip(tf.nest.flatten(self.structure), tf.nest.flatten(batch), strict=True)
         return [leaf for spec, leaf in flat if _is_spec(spec)]
 
-    def tensors(self, batch: Batch, shown: str) -> list[Any]:
-        """Return the tensors of ``batch``, in order; one of another form is an error, which calls it ``shown``."""
+    def tensors(self, batch: Batch, label: str) -> list[Any]:
+        """Return the tensors of ``batch``, in order; one of another form is an error, which calls it ``label``."""
         try:
             tf.nest.assert_same_structure(self.structure, batch)
         except (TypeError, ValueError) as error:
-            msg = f"Data({self.name}=…): {shown} has another structure than the first: {error}"
+            msg = f"Data({self.name}=…): {label} has another structure than the first: {error}"
             raise DataError(msg) from None
-        found = []
+        tensors = []
         for spec, leaf in zip(tf.nest.flatten(self.structure), tf.nest.flatten(batch), strict=True):
             if not _is_spec(spec):
                 continue
@@ -68,23 +68,23 @@ class BatchSpec:
                 if isinstance(spec, tf.TensorSpec):
                     value = tf.convert_to_tensor(value, dtype=spec.dtype)
             except (TypeError, ValueError) as error:
-                msg = f"Data({self.name}=…): {shown} cannot become a tensor: {error}"
+                msg = f"Data({self.name}=…): {label} cannot become a tensor: {error}"
                 raise DataError(msg) from None
             if not spec.is_compatible_with(value):
                 msg = (
-                    f"Data({self.name}=…): {shown} has {_form(value)} of shape {tuple(value.shape)}; "
+                    f"Data({self.name}=…): {label} has {_form(value)} of shape {tuple(value.shape)}; "
                     f"the first batches had {_form(spec)} of {tuple(spec.shape)} (None: any); pad to one shape, or give "
                     "tf.data.Dataset.from_generator(…, output_signature=…) with the shapes"
                 )
                 raise DataError(msg)
-            found.append(value)
-        return found
+            tensors.append(value)
+        return tensors
 
     def pack(self, *tensors: Any) -> Batch:
         """Return the inverse of `tensors`."""
-        given = iter(tensors)
+        leaves = iter(tensors)
         return tf.nest.map_structure(
-            lambda spec: next(given) if _is_spec(spec) else None, self.structure
+            lambda spec: next(leaves) if _is_spec(spec) else None, self.structure
         )
 
 
@@ -95,9 +95,9 @@ def standardize_batch(batch: Any, class_weight: Mapping[int, float] | None, name
     if not isinstance(batch, tuple | dict) and hasattr(batch, "__array__"):
         batch = (batch,)
     if not isinstance(batch, dict) and not (isinstance(batch, tuple) and 1 <= len(batch) <= 3):
-        what = f"tuple of {len(batch)}" if isinstance(batch, tuple) else type(batch).__name__
+        kind = f"tuple of {len(batch)}" if isinstance(batch, tuple) else type(batch).__name__
         msg = (
-            f"Data({name}=…): a batch is a {what}; expected (x,), (x, y) or (x, y, sample_weight), "
+            f"Data({name}=…): a batch is a {kind}; expected (x,), (x, y) or (x, y, sample_weight), "
             "or a dict of inputs"
         )
         raise DataError(msg)
@@ -150,8 +150,8 @@ def weigh_classes_of(class_weight: Mapping[int, float], name: str) -> Callable[.
         else:
             label = y
         label = tf.cast(tf.round(label), tf.int64)
-        known = tf.logical_and(label >= 0, label < classes)
-        return x, y, tf.gather(table, tf.where(known, label, classes))
+        in_range = tf.logical_and(label >= 0, label < classes)
+        return x, y, tf.gather(table, tf.where(in_range, label, classes))
 
     return weigh
 
@@ -164,9 +164,9 @@ def _spec(leaves: Sequence[Any], name: str) -> Any:
     ranks = {len(tensor.shape) for tensor in tensors}
     dtypes = {tf.as_dtype(tensor.dtype) for tensor in tensors}
     if len(ranks) != 1 or len(dtypes) != 1 or 0 in ranks:
-        shown = ", ".join(f"{t.dtype}{list(t.shape)}" for t in tensors)
+        forms = ", ".join(f"{t.dtype}{list(t.shape)}" for t in tensors)
         msg = (
-            f"Data({name}=…): the first batches have {shown} in the same place; expected arrays "
+            f"Data({name}=…): the first batches have {forms} in the same place; expected arrays "
             "of one dtype and one rank, at least 1"
         )
         raise DataError(msg)

@@ -1,4 +1,4 @@
-"""Sources that are iterated anew for each pass: a function ``epoch -> iterable of batches``, and data of grain.
+"""Sources with a new iterator for each pass: a function ``epoch -> iterable of batches``, and data of grain.
 
 The function must return the same batches for the same epoch. Then a resumed epoch draws and drops the
 batches that were trained on already, and nothing needs to be captured.
@@ -55,29 +55,29 @@ class EpochFunctionSource(DataSource):
 
     def open(self, pass_: int, step: int) -> Generator[Batch]:
         """Return the batches of epoch ``pass_``; the first ``step`` batches are drawn and dropped."""
-        made = self._function(pass_)
-        if not isinstance(made, Iterable):
+        iterable = self._function(pass_)
+        if not isinstance(iterable, Iterable):
             msg = (
-                f"Data({self.name}=…): {self._shown}({pass_}) returned {shown_value(made)}; expected an "
+                f"Data({self.name}=…): {self._shown}({pass_}) returned {shown_value(iterable)}; expected an "
                 "iterable of batches"
             )
             raise DataError(msg)
-        batches = iter(made)
+        batches = iter(iterable)
         # Dropped now, not with the first batch, while random generators have their state of the opening.
         self.drop(batches, step, f"{self._shown}({pass_})")
         return (standardize_batch(batch, self.class_weight, self.name) for batch in batches)
 
 
-def is_grain(given: object) -> bool:
-    """Return whether ``given`` is data of grain, without importing grain."""
+def is_grain(data: object) -> bool:
+    """Return whether ``data`` is a dataset or loader of grain, without importing grain."""
     grain = sys.modules.get("grain")
     return grain is not None and isinstance(
-        given, grain.MapDataset | grain.IterDataset | grain.DataLoader
+        data, grain.MapDataset | grain.IterDataset | grain.DataLoader
     )
 
 
 class GrainSource(EpochFunctionSource):
-    """Batches of a grain dataset or loader, which is iterated anew for each pass."""
+    """Batches of a grain dataset or loader, with a new iterator for each pass."""
 
     by_epoch = False
 

@@ -37,10 +37,11 @@ KINDS = (
 
 
 def open_sources(
-    data: Data, seed: np.random.SeedSequence, notice: Callable[[str], None]
+    data: Data, seed: np.random.SeedSequence, notify: Callable[[str], None]
 ) -> tuple[DataSource, DataSource | None]:
     """Return the sources of the training data, in an order from ``seed``, and of the validation data, if any."""
-    train, validation = data.train, data.validation
+    train = data.train
+    validation = data.validation
     if train is None:
         msg = f"Data(train=…) is not given; a trial trains on {KINDS}"
         raise DataError(msg)
@@ -53,21 +54,22 @@ def open_sources(
             raise DataError(msg)
         train, validation = split_arrays(train, data.validation_split)
     order = seed if data.shuffle else None
-    options = SourceOptions("train", notice, order, data.class_weight)
+    options = SourceOptions("train", notify, order, data.class_weight)
     source = _open(train, options, batch_size=data.batch_size)
     if source.endless and data.steps_per_epoch is None:
         msg = "Data(train=…) never ends; give Data(steps_per_epoch=…)"
         raise DataError(msg)
     if validation is None:
         return source, None
-    test = _open_to_measure(data, "validation", validation, data.validation_steps, notice)
-    _check_shared(source, test, data, notice)
+    test = _open_to_measure(data, "validation", validation, data.validation_steps, notify)
+    _check_shared(source, test, data, notify)
     return source, test
 
 
 def passes_end_within(data: Data, source: DataSource, epochs: int) -> str | None:
-    """Return a notice if one of ``epochs`` epochs goes on with another pass over the training data, or None."""
-    limit, steps = data.steps_per_epoch, source.steps
+    """Return a notice if one of ``epochs`` epochs continues with another pass over the training data, or None."""
+    limit = data.steps_per_epoch
+    steps = source.steps
     if source.by_epoch or not limit or not steps or steps % limit == 0 or epochs * limit <= steps:
         return None
     return (
@@ -87,16 +89,20 @@ class HeldOut:
     limit: int | None
 
 
-def open_held_out(data: Data, notice: Callable[[str], None]) -> HeldOut | None:
+def open_held_out(data: Data, notify: Callable[[str], None]) -> HeldOut | None:
     """Return the held-out data: the test data, otherwise the validation data, or None."""
-    name, given, limit = "test", data.test, None
-    if given is None:
-        name, given, limit = "validation", data.validation, data.validation_steps
+    name = "test"
+    held_out = data.test
+    limit = None
+    if held_out is None:
+        name = "validation"
+        held_out = data.validation
+        limit = data.validation_steps
         if data.validation_split:
-            given = split_arrays(data.train, data.validation_split)[1]
-    if given is None:
+            held_out = split_arrays(data.train, data.validation_split)[1]
+    if held_out is None:
         return None
-    source = _open_to_measure(data, name, given, limit, notice)
+    source = _open_to_measure(data, name, held_out, limit, notify)
     if source.reshuffling:
         msg = (
             f"Data({name}=…) is reshuffled at each iteration, so every checkpoint would "
@@ -104,15 +110,15 @@ def open_held_out(data: Data, notice: Callable[[str], None]) -> HeldOut | None:
             "reshuffle_each_iteration=False"
         )
         raise DataError(msg)
-    return HeldOut(name, given, source, limit)
+    return HeldOut(name, held_out, source, limit)
 
 
 def _open_to_measure(
-    data: Data, name: str, given: Any, limit: int | None, notice: Callable[[str], None]
+    data: Data, name: str, held_out: Any, limit: int | None, notify: Callable[[str], None]
 ) -> DataSource:
     """Return the source of validation or test data."""
     size = data.validation_batch_size or data.batch_size
-    source = _open(given, SourceOptions(name, notice), batch_size=size, limit=limit)
+    source = _open(held_out, SourceOptions(name, notify), batch_size=size, limit=limit)
     if source.endless and limit is None:
         cure = "give Data(validation_steps=…)"
         if name == "test":
@@ -123,31 +129,31 @@ def _open_to_measure(
 
 
 def _open(
-    given: Any, options: SourceOptions, *, batch_size: int, limit: int | None = None
+    data: Any, options: SourceOptions, *, batch_size: int, limit: int | None = None
 ) -> DataSource:
-    if isinstance(given, keras.utils.PyDataset):
-        return PyDatasetSource(given, options)
-    if isinstance(given, tf.data.Dataset):
-        return TfDataSource(given, options, limit=limit)
-    if is_grain(given):
-        return GrainSource(given, options)
-    if hasattr(given, "__next__"):
+    if isinstance(data, keras.utils.PyDataset):
+        return PyDatasetSource(data, options)
+    if isinstance(data, tf.data.Dataset):
+        return TfDataSource(data, options, limit=limit)
+    if is_grain(data):
+        return GrainSource(data, options)
+    if hasattr(data, "__next__"):
         msg = (
-            f"Data({options.name}=…) is a {class_name(type(given))}, whose position cannot be saved and which is "
+            f"Data({options.name}=…) is a {class_name(type(data))}, whose position cannot be saved and which is "
             f"exhausted after one epoch; pass the function that makes it, Data({options.name}=lambda "
             "epoch: …)"
         )
         raise DataError(msg)
-    if is_arrays(given):
-        return ArraySource(given, options, batch_size=batch_size)
-    if callable(given):
-        return EpochFunctionSource(given, options)
-    msg = f"Data({options.name}=…) is a {class_name(type(given))}; expected {KINDS}"
+    if is_arrays(data):
+        return ArraySource(data, options, batch_size=batch_size)
+    if callable(data):
+        return EpochFunctionSource(data, options)
+    msg = f"Data({options.name}=…) is a {class_name(type(data))}; expected {KINDS}"
     raise DataError(msg)
 
 
 def _check_shared(
-    train: DataSource, test: DataSource, data: Data, notice: Callable[[str], None]
+    train: DataSource, test: DataSource, data: Data, notify: Callable[[str], None]
 ) -> None:
     """Tell of parts of one dataset that is reshuffled every epoch; refuse them if a pass is not read to its end."""
     if not isinstance(train, TfDataSource) or not isinstance(test, TfDataSource):
@@ -155,15 +161,15 @@ def _check_shared(
     shared = [node for key, node in train.reshuffling.items() if key in test.reshuffling]
     if not shared:
         return
-    found = (
+    problem = (
         "Data(train=…) and Data(validation=…) are parts of one dataset that is reshuffled in "
         "every epoch, so samples move from one part to the other"
     )
     advice = "split it before every shuffle, or give each reshuffle_each_iteration=False"
     if data.steps_per_epoch is not None or data.validation_steps is not None:
-        msg = f"{found}, and a resumed trial could not split them as before; {advice}"
+        msg = f"{problem}, and a resumed trial could not split them as before; {advice}"
         raise DataError(msg)
-    notice(f"{found}, and the validation measures samples that were trained on; {advice}")
+    notify(f"{problem}, and the validation measures samples that were trained on; {advice}")
 
 
 _BLOCK = 1 << 22
@@ -183,9 +189,9 @@ _SETTINGS = (
 def data_fingerprint(data: Data) -> str:
     """Return the XXH3-128 (hex) of the training and validation data."""
     digest = xxhash.xxh3_128()
-    for use, given in (("train", data.train), ("validation", data.validation)):
+    for use, part in (("train", data.train), ("validation", data.validation)):
         digest.update(f"{use}:".encode())
-        _update(digest, given)
+        _update(digest, part)
     return digest.hexdigest()
 
 
@@ -203,27 +209,27 @@ def data_settings(data: Data) -> dict[str, Any]:
     return {name: v if type(v) in plain else repr(v) for name, v in settings.items()}
 
 
-def _update(digest: xxhash.xxh3_128, given: Any) -> None:
-    if given is None or not is_arrays(given):
-        digest.update(_form(given).encode())
-    elif isinstance(given, Mapping):
-        for key, part in given.items():
+def _update(digest: xxhash.xxh3_128, data: Any) -> None:
+    if data is None or not is_arrays(data):
+        digest.update(_form(data).encode())
+    elif isinstance(data, Mapping):
+        for key, part in data.items():
             digest.update(f"{{{key!r}:".encode())
             _update(digest, part)
-    elif is_ragged(given):
-        _update(digest, (*given.nested_row_splits, given.flat_values))
-    elif is_texts(given):
-        digest.update(repr(given).encode())
-    elif isinstance(given, tuple | list):
-        digest.update(f"({len(given)}:".encode())
-        for part in given:
+    elif is_ragged(data):
+        _update(digest, (*data.nested_row_splits, data.flat_values))
+    elif is_texts(data):
+        digest.update(repr(data).encode())
+    elif isinstance(data, tuple | list):
+        digest.update(f"({len(data)}:".encode())
+        for part in data:
             _update(digest, part)
     else:
-        _update_array(digest, given)
+        _update_array(digest, data)
 
 
-def _update_array(digest: xxhash.xxh3_128, given: Any) -> None:
-    array = np.asarray(given)
+def _update_array(digest: xxhash.xxh3_128, data: Any) -> None:
+    array = np.asarray(data)
     digest.update(f"{array.dtype.str}{array.shape}".encode())
     if array.dtype.kind in "OT" or array.ndim == 0:  # Python's objects and NumPy's StringDType
         digest.update(repr(array.tolist()).encode())
@@ -234,9 +240,9 @@ def _update_array(digest: xxhash.xxh3_128, given: Any) -> None:
         digest.update(block.reshape(-1).view(np.uint8).data)
 
 
-def _form(given: Any) -> str:
+def _form(data: Any) -> str:
     """Return the form of data in batches, as far as it is known without reading."""
-    kind = type(given)
-    name = f"{kind.__module__}.{getattr(given, '__qualname__', kind.__qualname__)}"
-    form = [getattr(given, what, None) for what in ("element_spec", "num_batches")]
+    kind = type(data)
+    name = f"{kind.__module__}.{getattr(data, '__qualname__', kind.__qualname__)}"
+    form = [getattr(data, attribute, None) for attribute in ("element_spec", "num_batches")]
     return f"{name} {form!r}"

@@ -39,14 +39,14 @@ class PyDatasetSource(DataSource):
         self.reads_ahead = bool(
             dataset.workers > 1 or (dataset.workers > 0 and dataset.use_multiprocessing)
         )
-        shown = f"Data({self.name}=…), the PyDataset {type(dataset).__qualname__}"
-        self._shown = shown
-        watch = Watch(shown, dataset) if self.reads_ahead else None
-        before = _global_random()
+        label = f"Data({self.name}=…), the PyDataset {type(dataset).__qualname__}"
+        self._shown = label
+        watch = Watch(label, dataset) if self.reads_ahead else None
+        random_state = _global_random()
         self._spec = spec_of(map(self._batch, self._indices(0)), self.name)
-        if watch is not None and (watch.changed() or before != _global_random()):
+        if watch is not None and (watch.changed() or random_state != _global_random()):
             msg = (
-                f"{shown}: making a batch changes the dataset or draws from NumPy's or Python's "
+                f"{label}: making a batch changes the dataset or draws from NumPy's or Python's "
                 f"global generator, and with workers={dataset.workers} the batches would depend "
                 "on which thread comes first; draw from np.random.default_rng([seed, index]) in "
                 "__getitem__, or use workers=1"
@@ -54,8 +54,8 @@ class PyDatasetSource(DataSource):
             raise UncapturableError(msg)
         self._between = watch
         if dataset.use_multiprocessing:
-            self.notice(
-                f"{shown}: with use_multiprocessing=True, {dataset.workers} threads read ahead "
+            self.notify(
+                f"{label}: with use_multiprocessing=True, {dataset.workers} threads read ahead "
                 "instead of processes; the batches and their order are the same"
             )
 
@@ -132,6 +132,7 @@ class PyDatasetSource(DataSource):
                     waiting.extend(threads.submit(self._batch, i) for i in islice(indices, 1))
                     yield batch
             finally:
+                # Otherwise leaving the pool would wait for batches that nobody reads.
                 for future in waiting:
                     future.cancel()
 

@@ -46,7 +46,7 @@ class Reader:
 
     @property
     def first_epoch(self) -> int:
-        """Return the number of the training's first epoch, in which the first pass begins."""
+        """Return the number of the training's first epoch, in which the first pass starts."""
         return self._at.first_epoch
 
     @first_epoch.setter
@@ -55,7 +55,7 @@ class Reader:
 
     @property
     def is_open(self) -> bool:
-        """Return whether a pass has begun and has not ended."""
+        """Return whether a pass has started and has not ended."""
         return self._iterator is not None
 
     def watch_openings(self, opened: Callable[[], None]) -> None:
@@ -86,7 +86,7 @@ class Reader:
         return step if self.limit is None else min(step, self.limit)
 
     def begin_epoch(self, epoch: int) -> None:
-        """Call the source's hook for the beginning of ``epoch``, once per epoch also after a resume."""
+        """Call the source's hook for the start of ``epoch``, once per epoch also after a resume."""
         if self._at.begun != epoch:
             self.source.begin_epoch()
             self._at.begun = epoch
@@ -102,17 +102,19 @@ class Reader:
 
     def at(self, epoch: int, step: int) -> Iterator[Batch] | None:
         """Return the open iterator whose next batch is number ``step`` of ``epoch``; None at its end."""
-        at = self._at
-        if at.ended == epoch or (self._limit is not None and step >= self._limit):
+        position = self._at
+        if position.ended == epoch or (self._limit is not None and step >= self._limit):
             return None
-        if (at.epoch, at.step) != (epoch, step):
+        if (position.epoch, position.step) != (epoch, step):
             if not self.continues:
                 self._close()
-                at.pass_, at.drawn = epoch, step
-            at.epoch, at.step = epoch, step
+                position.pass_ = epoch
+                position.drawn = step
+            position.epoch = epoch
+            position.step = step
         if self._iterator is None:
             self._opened()
-            self._iterator = self.source.open(at.pass_, at.drawn)
+            self._iterator = self.source.open(position.pass_, position.drawn)
         return self._iterator
 
     def drew(self, batches: int) -> None:
@@ -122,14 +124,15 @@ class Reader:
 
     def exhausted(self) -> bool:
         """Record that the iterator is exhausted; return whether the epoch continues with another pass."""
-        at = self._at
-        if at.drawn == 0:
-            msg = f"Data({self.source.name}=…) yielded no batch in epoch {at.epoch}; expected at least one"
+        position = self._at
+        if position.drawn == 0:
+            msg = f"Data({self.source.name}=…) yielded no batch in epoch {position.epoch}; expected at least one"
             raise DataError(msg)
         if not self.continues:
             return False
         self._close()
-        at.pass_, at.drawn = at.pass_ + 1, 0
+        position.pass_ += 1
+        position.drawn = 0
         return True
 
     def next(self, epoch: int, step: int) -> Batch | None:

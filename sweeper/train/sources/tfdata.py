@@ -25,6 +25,7 @@ from __future__ import annotations
 import os
 import weakref
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -49,14 +50,14 @@ _RESHUFFLES = ("reshuffle_each_iteration", "rerandomize_each_iteration")
 _IGNORE_STATE = 1
 
 
-def nodes(dataset: Any, seen: set[int] | None = None) -> Iterator[Any]:
-    seen = set() if seen is None else seen
-    if id(dataset) in seen:
+def nodes(dataset: Any, visited: set[int] | None = None) -> Iterator[Any]:
+    visited = set() if visited is None else visited
+    if id(dataset) in visited:
         return
-    seen.add(id(dataset))
+    visited.add(id(dataset))
     yield dataset
     for part in dataset._inputs():
-        yield from nodes(part, seen)
+        yield from nodes(part, visited)
 
 
 def draws_new_seeds(node: Any) -> bool:
@@ -87,7 +88,7 @@ def refuse_captured_shuffle(node: Any, name: str) -> None:
 
     Such a dataset is not an input of ``node``; it is found in TensorFlow's graph of the dataset.
     """
-    captured = (each for f in node._functions() for each in f.function.captured_inputs)
+    captured = (tensor for f in node._functions() for tensor in f.function.captured_inputs)
     for dataset in captured:
         if dataset.dtype != tf.variant:
             continue
@@ -136,7 +137,7 @@ def _state_of(iterator: Any) -> Any:
 
 
 class PassSeeds:
-    """Seeds of a dataset's reshuffling nodes, which are set at the beginning of each pass.
+    """Seeds of a dataset's reshuffling nodes, which are set at the start of each pass.
 
     Each pass draws one seed of a node, whatever the pass before drew. A node before a cache always gets the same, so
     the cache has the same order whenever it is filled.
@@ -171,7 +172,7 @@ class PassSeeds:
 class TfDataSource(DataSource):
     """Source of a dataset of batches, in the dataset's own order.
 
-    ``limit`` is the maximum number of batches of a pass, if each reading begins a new pass; None if passes are
+    ``limit`` is the maximum number of batches of a pass, if each reading starts a new pass; None if passes are
     read to their end.
     """
 
@@ -186,7 +187,9 @@ class TfDataSource(DataSource):
         self.reshuffling = {id(node): node for node in parts if self._reshuffles(node)}
         """Nodes that draw a new seed for every iterator, by identity."""
         stateful, writing = self._read_functions(parts)
-        self.written = {id(each): each for written in writing.values() for each in written}
+        self.written = {
+            id(variable): variable for variable in chain.from_iterable(writing.values())
+        }
         """Variables that its functions may write ahead of the training, by identity."""
         self.is_read_again = self.reads_ahead = bool(stateful)
         limited = limit is not None and not 0 <= self._cardinality <= limit
@@ -205,7 +208,7 @@ class TfDataSource(DataSource):
         sized = any(int(node._cycle_length) == tf.data.AUTOTUNE for node in interleaves)
         self._processors = _processors() if sized else None
         if self._processors is not None:
-            self.notice(
+            self.notify(
                 f"Data({self.name}=…): an interleave(…) without cycle_length reads as many inputs at "
                 f"once as there are processors ({self._processors} here), so its order depends on "
                 "that number, and a trial resumes only with the same number; give cycle_length=…"
@@ -213,12 +216,12 @@ class TfDataSource(DataSource):
 
     def _notice_reading(self, stateful: Iterable[str], *, limited: bool) -> None:
         if any("PyFunc" in op for op in stateful):
-            self.notice(
+            self.notify(
                 f"Data({self.name}=…): Python functions of this dataset are called again from the beginning "
                 "of an epoch when a trial resumes, so they must return the same elements each time"
             )
         elif self.endless and not limited:
-            self.notice(
+            self.notify(
                 f"Data({self.name}=…): a resumed trial reads all earlier batches of an endless dataset "
                 "again. To avoid this, leave out the repeat(): steps_per_epoch continues from pass to "
                 "pass by itself"
@@ -249,12 +252,12 @@ class TfDataSource(DataSource):
 
     def restore(self, name: str, saved: Json, tensors: Mapping[str, Any]) -> None:
         del name, tensors
-        was = saved.get("processors", self._processors)
-        if was != self._processors:
+        processors = saved.get("processors", self._processors)
+        if processors != self._processors:
             msg = (
-                f"Data({self.name}=…): an interleave(…) without cycle_length read {was} inputs "
+                f"Data({self.name}=…): an interleave(…) without cycle_length read {processors} inputs "
                 "at once where the checkpoint was written, one for each processor, and would "
-                f"read {self._processors} here, in another order; resume on a machine with {was} "
+                f"read {self._processors} here, in another order; resume on a machine with {processors} "
                 "processors, or train from the beginning with cycle_length=…"
             )
             raise RestoreError(msg)
@@ -284,7 +287,7 @@ class TfDataSource(DataSource):
 
     def _read_functions(self, parts: Iterable[Any]) -> tuple[set[str], dict[int, list[Any]]]:
         """Return the ops of functions that have state or call Python, and by node the variables that they may write."""
-        found: set[str] = set()
+        stateful_ops: set[str] = set()
         writing: dict[int, list[Any]] = {}
         for node in parts:
             refuse_captured_shuffle(node, self.name)
@@ -298,8 +301,8 @@ class TfDataSource(DataSource):
                     definition = op_def_registry.get(op.op)
                     stateful = definition is not None and definition.is_stateful
                     if stateful and "Dataset" not in op.op and op.op not in _HARMLESS:
-                        found.add(op.op)
-        return found, writing
+                        stateful_ops.add(op.op)
+        return stateful_ops, writing
 
 
 def _processors() -> int:

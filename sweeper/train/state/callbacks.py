@@ -75,11 +75,12 @@ def remember_start(logger: keras.callbacks.CSVLogger) -> None:
     note = _note(logger)
     size = size_of(logger)
     if note.exists():
-        began = int(json.loads(note.read_text())["bytes"])
-        if began <= size:
-            _truncate(Path(logger.filename), began)
+        initial_size = int(json.loads(note.read_text())["bytes"])
+        if initial_size <= size:
+            _truncate(Path(logger.filename), initial_size)
             return
     note.parent.mkdir(parents=True, exist_ok=True)
+    # Renamed when it is complete: after a kill there is no note or a whole one.
     temporary = note.with_name(f"{note.name}.{os.getpid()}")
     temporary.write_text(json.dumps({"bytes": size}))
     temporary.replace(note)
@@ -88,10 +89,10 @@ def remember_start(logger: keras.callbacks.CSVLogger) -> None:
 def cut_back(logger: keras.callbacks.CSVLogger, size: int) -> None:
     """Truncate the file to ``size`` bytes, and make the logger append; raise RestoreError if it is shorter."""
     file = Path(logger.filename)
-    now = size_of(logger)
-    if now < size:
+    length = size_of(logger)
+    if length < size:
         msg = (
-            f"CSVLogger's file {file} has {now} bytes, and had {size} at the checkpoint: rows are "
+            f"CSVLogger's file {file} has {length} bytes, and had {size} at the checkpoint: rows are "
             "missing; restore the file, or train from the beginning"
         )
         raise RestoreError(msg)
@@ -185,7 +186,7 @@ def progress_bars(
     callbacks: Iterable[keras.callbacks.Callback],
 ) -> list[keras.callbacks.ProgbarLogger]:
     """Return Keras's progress bars, which need no call for each step."""
-    return [each for each in callbacks if type(each) is keras.callbacks.ProgbarLogger]
+    return [callback for callback in callbacks if type(callback) is keras.callbacks.ProgbarLogger]
 
 
 class CallbackStates(Component):
@@ -206,7 +207,10 @@ class CallbackStates(Component):
 
     def capture(self, tensors: Tensors) -> Json:
         encoder = Encoder(tensors)
-        return [self._capture(i, encoder, *each) for i, each in enumerate(self._objects)]
+        return [
+            self._capture(index, encoder, name, obj)
+            for index, (name, obj) in enumerate(self._objects)
+        ]
 
     def _capture(self, index: int, encoder: Encoder, name: str, obj: Any) -> Json:
         saved: dict[str, Json] = {"name": name}
@@ -219,21 +223,22 @@ class CallbackStates(Component):
         return saved
 
     def mismatches(self, saved: Json, tensors: Mapping[str, Any]) -> list[str]:
-        was = [entry["name"] for entry in saved]
-        now = [name for name, _ in self._objects]
-        if was != now:
-            written, given = (", ".join(names) or "no callbacks" for names in (was, now))
-            return [f"the checkpoint is of a training with {written}, and this one has {given}"]
-        found = []
+        saved_names = [entry["name"] for entry in saved]
+        names = [name for name, _ in self._objects]
+        if saved_names != names:
+            earlier = ", ".join(saved_names) or "no callbacks"
+            current = ", ".join(names) or "no callbacks"
+            return [f"the checkpoint is of a training with {earlier}, and this one has {current}"]
+        misfits = []
         decoder = Decoder(tensors)
         for (name, obj), entry in zip(self._objects, saved, strict=True):
             if ("state" in entry) != has_own_state(obj):
-                found.append(f"{name} gained or lost get_state and set_state")
+                misfits.append(f"{name} gained or lost get_state and set_state")
             try:
                 decoder.decode(entry.get("state"))
             except UnplaceableError as error:
-                found.append(f"{name}: {error}")
-        return found
+                misfits.append(f"{name}: {error}")
+        return misfits
 
     def before_train_begin(self, saved: Json | None) -> None:
         # Before ``on_train_begin`` of CSVLogger, which opens its file.
@@ -260,17 +265,17 @@ class CallbackStates(Component):
 
 
 def without_superfluous(
-    callbacks: Iterable[keras.callbacks.Callback], notice: Callable[[str], None]
+    callbacks: Iterable[keras.callbacks.Callback], notify: Callable[[str], None]
 ) -> tuple[keras.callbacks.Callback, ...]:
     """Return ``callbacks`` without those in `LEFT_OUT`, and send a notice for each of these."""
-    kept = []
+    remaining = []
     for callback in callbacks:
         reason = LEFT_OUT.get(type(callback))
         if reason is None:
-            kept.append(callback)
+            remaining.append(callback)
         else:
-            notice(f"callback {_name(callback)} is left out: {reason}")
-    return tuple(kept)
+            notify(f"callback {_name(callback)} is left out: {reason}")
+    return tuple(remaining)
 
 
 def _refuse(callback: keras.callbacks.Callback) -> None:
@@ -301,9 +306,9 @@ class FinalAverages:
 
     def __init__(self, callbacks: Iterable[keras.callbacks.Callback]) -> None:
         self._swapping = [
-            each
-            for each in callbacks
-            if isinstance(each, keras.callbacks.SwapEMAWeights) and each.swap_on_epoch
+            callback
+            for callback in callbacks
+            if isinstance(callback, keras.callbacks.SwapEMAWeights) and callback.swap_on_epoch
         ]
         for callback in self._swapping:
             callback.set_params({**callback.params, "epochs": _NEVER})
@@ -323,8 +328,10 @@ def writing_by_batch(
     callbacks: Iterable[keras.callbacks.Callback],
 ) -> keras.callbacks.TensorBoard | None:
     """Return the ``TensorBoard`` whose writers are the default in a batch, or None."""
-    boards = [each for each in callbacks if isinstance(each, keras.callbacks.TensorBoard)]
-    return next((each for each in reversed(boards) if each.update_freq != "epoch"), None)
+    boards = [
+        callback for callback in callbacks if isinstance(callback, keras.callbacks.TensorBoard)
+    ]
+    return next((board for board in reversed(boards) if board.update_freq != "epoch"), None)
 
 
 def summaries_to(
@@ -340,8 +347,10 @@ def summaries_to(
 
 def has_own_state(value: object) -> bool:
     """Return whether an object is restored by its own ``set_state``."""
-    own = framework_variables(value) is None and not isinstance(value, np.random.RandomState)
-    return own and tells_its_state(value)
+    # Other components restore these, whichever methods they have.
+    if framework_variables(value) is not None or isinstance(value, np.random.RandomState):
+        return False
+    return tells_its_state(value)
 
 
 def check_trackable(name: str, value: object) -> None:

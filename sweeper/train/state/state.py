@@ -121,25 +121,26 @@ class DataPosition(Component):
         self._runners = {"train": train, "validation": validation}
 
     def capture(self, tensors: Tensors) -> Json:
-        return {
-            use: None
-            if runner is None
-            else {
-                "kind": type(runner.source).__name__,
-                "state": runner.reader.capture(f"{self.name}/{use}", tensors),
-            }
-            for use, runner in self._runners.items()
-        }
+        saved: dict[str, Json] = {}
+        for use, runner in self._runners.items():
+            if runner is None:
+                saved[use] = None
+                continue
+            state = runner.reader.capture(f"{self.name}/{use}", tensors)
+            saved[use] = {"kind": type(runner.source).__name__, "state": state}
+        return saved
 
     def mismatches(self, saved: Json, tensors: Mapping[str, Any]) -> list[str]:
         del tensors
-        found = []
+        misfits = []
         for use, runner in self._runners.items():
-            was = None if saved[use] is None else saved[use]["kind"]
-            now = None if runner is None else type(runner.source).__name__
-            if was != now:
-                found.append(f"Data({use}=…): the checkpoint has {was}, and the study gives {now}")
-        return found
+            saved_kind = None if saved[use] is None else saved[use]["kind"]
+            kind = None if runner is None else type(runner.source).__name__
+            if saved_kind != kind:
+                misfits.append(
+                    f"Data({use}=…): the checkpoint has {saved_kind}, and the study gives {kind}"
+                )
+        return misfits
 
     def restore(self, saved: Json, tensors: Mapping[str, Any]) -> None:
         for use, runner in self._runners.items():
@@ -148,7 +149,7 @@ class DataPosition(Component):
 
 
 class Reopening(Component):
-    """Component of the state at the beginning of each pass that a resume reads again.
+    """Component of the state at the start of each pass that a resume reads again.
 
     ``data`` has the readers of the data that are read again, by ``train`` and ``validation``.
     """
@@ -165,27 +166,29 @@ class Reopening(Component):
         self._user_state = user_state
         self._generators = tuple(generators)
         self._opened: dict[str, tuple[Json, Tensors]] = {}
-        for use, each in self._data.items():
-            each.watch_openings(partial(self._note, use))
+        for use, reader in self._data.items():
+            reader.watch_openings(partial(self._note, use))
 
     def _note(self, use: str) -> None:
         tensors: Tensors = {}
         saved = {
             "user_state": self._user_state.capture_data(use, tensors),
-            "generators": {each.name: each.capture(tensors) for each in self._generators},
+            "generators": {
+                generator.name: generator.capture(tensors) for generator in self._generators
+            },
         }
-        kept = {name: np.array(tensor) for name, tensor in tensors.items()}
-        self._opened[use] = (saved, kept)
+        copies = {name: np.array(tensor) for name, tensor in tensors.items()}
+        self._opened[use] = (saved, copies)
 
     def _open(self) -> dict[str, tuple[Json, Tensors]]:
         return {use: opened for use, opened in self._opened.items() if self._data[use].is_open}
 
     def capture(self, tensors: Tensors) -> Json:
-        found = {}
-        for use, (saved, kept) in self._open().items():
-            found[use] = saved
-            tensors.update({f"{self.name}/{use}/{name}": kept[name] for name in kept})
-        return found
+        passes = {}
+        for use, (saved, arrays) in self._open().items():
+            passes[use] = saved
+            tensors.update({f"{self.name}/{use}/{name}": arrays[name] for name in arrays})
+        return passes
 
     def in_flight(self) -> frozenset[str]:
         """Return the uses of data with an open pass, whose functions read ahead of the training."""
@@ -203,13 +206,13 @@ class Reopening(Component):
         self._opened = {}
         for use, opened in saved.items():
             prefix = f"{self.name}/{use}/"
-            kept = {n.removeprefix(prefix): t for n, t in tensors.items() if n.startswith(prefix)}
-            self._user_state.restore_data(use, opened["user_state"], kept)
-            for each in self._generators:
-                if each.name in opened["generators"]:
-                    each.restore(opened["generators"][each.name], kept)
+            arrays = {n.removeprefix(prefix): t for n, t in tensors.items() if n.startswith(prefix)}
+            self._user_state.restore_data(use, opened["user_state"], arrays)
+            for generator in self._generators:
+                if generator.name in opened["generators"]:
+                    generator.restore(opened["generators"][generator.name], arrays)
             self._data[use].reopen()
-            self._opened[use] = (opened, kept)
+            self._opened[use] = (opened, arrays)
 
 
 def default_components(
@@ -218,7 +221,7 @@ def default_components(
     train: Runner,
     validation: Runner | None,
     *,
-    notice: Callable[[str], None],
+    notify: Callable[[str], None],
     hidden: HiddenState,
 ) -> list[Component]:
     """Return all components of a training, in the order in which they are restored.
@@ -229,18 +232,14 @@ def default_components(
     """
     model = roots.model
     reach = Reach(model, roots.step)
-    user_state = UserState(roots, lambda: reach.now.covered, notice)
+    user_state = UserState(roots, lambda: reach.now.covered, notify)
     generators = process_generators(hidden.traced_functions)
     hidden.traced_functions.on_trace(lambda trace: user_state.traced(trace.function))
-    reopening = Reopening(
-        {
-            use: runner.reader
-            for use, runner in (("train", train), ("validation", validation))
-            if runner is not None and runner.source.is_read_again
-        },
-        user_state,
-        (*generators, *hidden.components),
-    )
+    read_again = {}
+    for use, runner in (("train", train), ("validation", validation)):
+        if runner is not None and runner.source.is_read_again:
+            read_again[use] = runner.reader
+    reopening = Reopening(read_again, user_state, (*generators, *hidden.components))
     user_state.in_flight = reopening.in_flight
     return [
         FixedParts(model, reach),
@@ -266,7 +265,7 @@ class TrainingState:
     """The components of one training, in the order in which they are restored.
 
     An ``eager`` step creates variables when it first runs, instead of when it is traced. ``cure`` is how
-    changed code trains from its beginning.
+    changed code trains from the start.
     """
 
     def __init__(
@@ -290,6 +289,10 @@ class TrainingState:
         state: dict[str, Json] = {"position": position.capture(tensors)}
         for component in self.components:
             state[component.name] = component.capture(tensors)
+        repeated: dict[str, tuple[str, ...]] = {}
+        for component in self.components:
+            if isinstance(component, Variables):
+                repeated.update(component.repeated)
         digested = tuple(n for n in tensors if n.startswith(_DIGESTED))
         return Snapshot(
             step=position.step,
@@ -299,12 +302,7 @@ class TrainingState:
             metrics=dict(metrics),
             digest_names=digested,
             history=tuple(history),
-            repeated={
-                name: others
-                for component in self.components
-                if isinstance(component, Variables)
-                for name, others in component.repeated.items()
-            },
+            repeated=repeated,
         )
 
     def before_train_begin(self, loaded: LoadedCheckpoint | None = None) -> None:
@@ -349,21 +347,23 @@ class TrainingState:
         return Position.restored(loaded.state["position"], loaded.tensors)
 
     def _misfits(self, loaded: LoadedCheckpoint) -> list[str]:
-        found = []
+        misfits = []
         for component in self.components:
             if component.name not in loaded.state:
-                found.append(f"the component {component.name!r} is not in it")
+                misfits.append(f"the component {component.name!r} is not in it")
                 continue
-            found += component.mismatches(loaded.state[component.name], loaded.tensors)
-        known = {component.name for component in self.components} | {"position"}
-        found += [f"it has an unexpected component {n!r}" for n in loaded.state if n not in known]
-        found += [
+            misfits += component.mismatches(loaded.state[component.name], loaded.tensors)
+        expected = {component.name for component in self.components} | {"position"}
+        misfits += [
+            f"it has an unexpected component {n!r}" for n in loaded.state if n not in expected
+        ]
+        misfits += [
             f"it has a tensor {n!r} of no component"
             for n in loaded.tensors
-            if n.partition("/")[0] not in known
+            if n.partition("/")[0] not in expected
         ]
-        return found
+        return misfits
 
     def _check(self, loaded: LoadedCheckpoint) -> None:
-        what = "this training (nothing was restored)"
-        refuse_misfits(loaded, self._misfits(loaded), what, self._cure)
+        target = "this training (nothing was restored)"
+        refuse_misfits(loaded, self._misfits(loaded), target, self._cure)

@@ -65,52 +65,52 @@ class Variables(Component):
 
     def _labelled(self) -> list[Found]:
         return [
-            each if isinstance(each, Found) else Found(path_of(each), each)
-            for each in self._variables()
+            variable if isinstance(variable, Found) else Found(path_of(variable), variable)
+            for variable in self._variables()
         ]
 
     def capture(self, tensors: Tensors) -> Json:
         paths = []
         self.repeated = {}
-        for index, each in enumerate(self._labelled()):
+        for index, variable in enumerate(self._labelled()):
             key = self._key(index)
-            if others := hold_replicas(each.value, key, tensors):
+            if others := hold_replicas(variable.value, key, tensors):
                 self.repeated[key] = others
-            paths.append(each.path)
+            paths.append(variable.path)
         return paths
 
     def mismatches(self, saved: Json, tensors: Mapping[str, Any]) -> list[str]:
         variables = self._labelled()
-        found = []
+        misfits = []
         for index, path in enumerate(saved[len(variables) :], start=len(variables)):
-            found.append(f"{self.name} variable {index} ({path}) is in the checkpoint only")
-        for index, each in enumerate(variables):
-            shown = f"{self.name} variable {index} ({each.path})"
+            misfits.append(f"{self.name} variable {index} ({path}) is in the checkpoint only")
+        for index, variable in enumerate(variables):
+            label = f"{self.name} variable {index} ({variable.path})"
             if index >= len(saved):
-                found.append(f"{shown} is not in it")
+                misfits.append(f"{label} is not in it")
                 continue
             array = tensors.get(self._key(index))
             if array is None:
-                found.append(f"{shown}: its tensor {self._key(index)!r} is missing")
+                misfits.append(f"{label}: its tensor {self._key(index)!r} is missing")
                 continue
-            was = " and ".join({form_of(a) for a in held_tensors(self._key(index), tensors)})
-            now = form_of(each.value)
-            if was != now:
-                found.append(f"{shown} is {now}, and {was} in it")
-        return found
+            saved_form = " and ".join({form_of(a) for a in held_tensors(self._key(index), tensors)})
+            form = form_of(variable.value)
+            if saved_form != form:
+                misfits.append(f"{label} is {form}, and {saved_form} in it")
+        return misfits
 
     def restore(self, saved: Json, tensors: Mapping[str, Any]) -> None:
         del saved
-        for index, each in enumerate(self._labelled()):
-            assign_replicas(each.value, self._key(index), tensors)
+        for index, variable in enumerate(self._labelled()):
+            assign_replicas(variable.value, self._key(index), tensors)
 
     def restore_by_path(self, saved: Json, tensors: Mapping[str, Any]) -> None:
         """Assign the variables with the same path, shape and dtype in the checkpoint."""
         index_of = {path: index for index, path in enumerate(saved)}
-        for each in self._labelled():
-            key = self._key(index_of.get(each.path, -1))
-            if key in tensors and form_of(tensors[key]) == form_of(each.value):
-                assign_replicas(each.value, key, tensors)
+        for variable in self._labelled():
+            key = self._key(index_of.get(variable.path, -1))
+            if key in tensors and form_of(tensors[key]) == form_of(variable.value):
+                assign_replicas(variable.value, key, tensors)
 
     def _key(self, index: int) -> str:
         return f"{self.name}/{index:05d}"
@@ -124,22 +124,24 @@ def load_variables(model: keras.Model, loaded: LoadedCheckpoint) -> None:
     """Assign all of the checkpoint's model variables to a built model, or none; every mismatch is named."""
     variables = Variables("model", lambda: model.variables)
     saved = loaded.state[variables.name]
-    found = variables.mismatches(saved, loaded.tensors)
+    misfits = variables.mismatches(saved, loaded.tensors)
     refuse_misfits(
         loaded,
-        found,
+        misfits,
         "the model of the factory (nothing was assigned)",
         "load it with the code that wrote it",
     )
     variables.restore(saved, loaded.tensors)
 
 
-def refuse_misfits(loaded: LoadedCheckpoint, found: Sequence[str], what: str, cure: str) -> None:
-    """Raise RestoreError if there are mismatches between a checkpoint and ``what``."""
-    if found:
-        shown = "\n  ".join(found)
+def refuse_misfits(
+    loaded: LoadedCheckpoint, misfits: Sequence[str], target: str, cure: str
+) -> None:
+    """Raise RestoreError if there are mismatches between a checkpoint and ``target``."""
+    if misfits:
+        lines = "\n  ".join(misfits)
         msg = (
-            f"checkpoint {loaded.path} does not fit {what}:\n  {shown}\n"
+            f"checkpoint {loaded.path} does not fit {target}:\n  {lines}\n"
             "The code has changed since the checkpoint was written; undo the change, or "
             f"{cure}"
         )
@@ -191,12 +193,12 @@ class Reach:
         self._model = model
         self._step = step
         self._settled: Reached | None = None
-        self._began: frozenset[int] | None = None
+        self._loose_at_start: frozenset[int] | None = None
 
     def begin(self) -> None:
         """Record the start of training: `UserState` captures later objects, except those in Keras's lists."""
-        if self._began is None:
-            self._began = frozenset(id(found.value) for found in self.now.loose)
+        if self._loose_at_start is None:
+            self._loose_at_start = frozenset(id(variable.value) for variable in self.now.loose)
 
     def settle(self) -> None:
         """Record that Keras's lists are complete."""
@@ -208,38 +210,46 @@ class Reach:
 
     def _draw(self) -> Reached:
         model = self._model
-        found = walk(model, self._step)
+        owners = walk(model, self._step)
         optimizer = getattr(model, "optimizer", None)
-        own = [] if optimizer is None else list({id(v): v for v in optimizer.variables}.values())
-        known = {id(v) for v in (*model.variables, *model.metrics_variables, *own)}
-        optimizers = [each for each in found if isinstance(each.value, keras.optimizers.Optimizer)]
-        others = [new for each in optimizers for new in _new(each, known)]
-        listed = set(known)
-        loose = [new for each in found if each.value is not model for new in _new(each, known)]
-        if self._began is not None:
-            loose = [each for each in loose if id(each.value) in self._began]
-            known = listed | {id(each.value) for each in loose}
-        return Reached(own, optimizers, others, loose, frozenset(known))
+        slots = [] if optimizer is None else list({id(v): v for v in optimizer.variables}.values())
+        covered = {id(v) for v in (*model.variables, *model.metrics_variables, *slots)}
+        optimizers = [
+            owner for owner in owners if isinstance(owner.value, keras.optimizers.Optimizer)
+        ]
+        # Each variable has one component: `_new` adds what it returns to ``covered``.
+        others: list[Found] = []
+        for owner in optimizers:
+            others += _new(owner, covered)
+        listed = set(covered)
+        loose: list[Found] = []
+        for owner in owners:
+            if owner.value is not model:
+                loose += _new(owner, covered)
+        if self._loose_at_start is not None:
+            loose = [variable for variable in loose if id(variable.value) in self._loose_at_start]
+            covered = listed | {id(variable.value) for variable in loose}
+        return Reached(slots, optimizers, others, loose, frozenset(covered))
 
 
 def walk(model: keras.Model, step: TrainingStep | None = None) -> list[Found]:
     """Return all objects with variables that are reachable through attributes, each once."""
-    found: list[Found] = []
+    owners: list[Found] = []
 
     def visit(edge: Edge, _: int) -> list[Edge]:
         if framework_variables(edge.obj) is not None:
-            found.append(Found(edge.path.text, edge.obj))
+            owners.append(Found(edge.path.text, edge.obj))
         sort = sort_of(edge.obj)
         if sort not in _ENTERED:
             return []
         # Keras may have generated a layer's name, which then differs between processes.
         edges = edges_of(edge.obj, sort, edge.path)
-        return [each._replace(path=each.path._replace(label="")) for each in edges]
+        return [edge._replace(path=edge.path._replace(label="")) for edge in edges]
 
     roots = [Edge(ObjectPath("model"), model), Edge(ObjectPath("step"), step)]
     # No limit: a missing variable would be wrong after a resume, and nothing would report it.
     objects.walk(roots, visit, most=sys.maxsize)
-    return found
+    return owners
 
 
 _ENTERED = {Sort.LIST, Sort.DICT, Sort.OBJECT, Sort.WRAPPED} | (
@@ -247,15 +257,17 @@ _ENTERED = {Sort.LIST, Sort.DICT, Sort.OBJECT, Sort.WRAPPED} | (
 )
 
 
-def _new(each: Found, known: set[int]) -> list[Found]:
+def _new(owner: Found, covered: set[int]) -> list[Found]:
     """Return the object's variables that are not yet known, and record them."""
-    found = []
-    for variable in framework_variables(each.value) or ():
-        if id(variable) not in known:
-            known.add(id(variable))
-            own = is_variable(each.value)
-            found.append(Found(each.path if own else f"{each.path}: {path_of(variable)}", variable))
-    return found
+    variables = []
+    for variable in framework_variables(owner.value) or ():
+        if id(variable) not in covered:
+            covered.add(id(variable))
+            standalone = is_variable(owner.value)
+            variables.append(
+                Found(owner.path if standalone else f"{owner.path}: {path_of(variable)}", variable)
+            )
+    return variables
 
 
 _TWO_PHASES = (
@@ -282,7 +294,8 @@ class FixedParts(Component):
     def settle(self) -> None:
         # The parts must not be replaced from now on.
         self._reach.settle()
-        self._parts, self._lists = self._now(), self._variables()
+        self._parts = self._now()
+        self._lists = self._variables()
 
     def capture(self, tensors: Tensors) -> Json:
         """Return the classes of the parts; refuse one that was replaced."""
@@ -293,11 +306,11 @@ class FixedParts(Component):
 
     def mismatches(self, saved: Json, tensors: Mapping[str, Any]) -> list[str]:
         del tensors
-        now = {name: _shown(part) for name, part in self._now().items()}
+        descriptions = {name: _shown(part) for name, part in self._now().items()}
         return [
-            f"{name} was {saved[name]} when the checkpoint was written, and is {shown} now"
-            for name, shown in now.items()
-            if saved.get(name, shown) != shown
+            f"{name} was {saved[name]} when the checkpoint was written, and is {description} now"
+            for name, description in descriptions.items()
+            if saved.get(name, description) != description
         ]
 
     def restore(self, saved: Json, tensors: Mapping[str, Any]) -> None:
@@ -309,14 +322,16 @@ class FixedParts(Component):
             if not same(part, self._parts[name]):
                 self._refuse(name, self._parts[name], part)
         for name, variables in self._variables().items():
-            was = self._lists[name]
-            if list(map(id, was)) != list(map(id, variables)):
-                self._refuse_variables(name, was, variables)
+            earlier = self._lists[name]
+            if list(map(id, earlier)) != list(map(id, variables)):
+                self._refuse_variables(name, earlier, variables)
 
     def _now(self) -> dict[str, Any]:
-        model, optimizer = self._model, self._model.optimizer
+        model = self._model
+        optimizer = self._model.optimizer
         return {
             "model.optimizer": optimizer,
+            # The public property returns the present rate of a schedule, not the schedule.
             "model.optimizer.learning_rate": getattr(optimizer, "_learning_rate", None),
             "what the model was compiled with": getattr(model, "_compile_metrics", None),
             "what model.make_train_function() made": model.train_function,
@@ -330,32 +345,34 @@ class FixedParts(Component):
         }
 
     def _variables(self) -> dict[str, list[Any]]:
-        model, optimizer = self._model, self._model.optimizer
+        model = self._model
+        optimizer = self._model.optimizer
         return {
             "model": list(model.variables),
             "optimizer": [] if optimizer is None else list(optimizer.variables),
             "metrics": list(model.metrics_variables),
         }
 
-    def _refuse(self, name: str, was: Any, now: Any) -> None:
+    def _refuse(self, name: str, earlier: Any, current: Any) -> None:
         msg = (
-            f"{name} was replaced during training: it was {_shown(was)}, and is "
-            f"{'another' if _shown(was) == _shown(now) else _shown(now)} now. The traced step "
+            f"{name} was replaced during training: it was {_shown(earlier)}, and is "
+            f"{'another' if _shown(earlier) == _shown(current) else _shown(current)} now. The traced step "
             "still uses the first, and a resumed trial would use the factory's; compile the model and make "
             f"settings once, in the factory, and change values instead; {_TWO_PHASES}"
         )
         raise UncapturableError(msg)
 
-    def _refuse_variables(self, name: str, was: Sequence[Any], now: Sequence[Any]) -> None:
-        known, present = {id(v) for v in was}, {id(v) for v in now}
-        added = [repr(path_of(v)) for v in now if id(v) not in known]
-        gone = [repr(path_of(v)) for v in was if id(v) not in present]
-        how = (
+    def _refuse_variables(self, name: str, earlier: Sequence[Any], current: Sequence[Any]) -> None:
+        earlier_ids = {id(v) for v in earlier}
+        current_ids = {id(v) for v in current}
+        added = [repr(path_of(v)) for v in current if id(v) not in earlier_ids]
+        gone = [repr(path_of(v)) for v in earlier if id(v) not in current_ids]
+        change = (
             f"gained {added[0]}" if added else f"lost {gone[0]}" if gone else "changed their order"
         )
         more = max(len(added or gone) - 1, 0)
         msg = (
-            f"the {name}'s variables {how}{f' and {more} more' if more else ''} during training, so "
+            f"the {name}'s variables {change}{f' and {more} more' if more else ''} during training, so "
             "a checkpoint would not fit the model that the factory makes; make all variables in the "
             f"factory or in build(), before training; {_TWO_PHASES}"
         )

@@ -1,4 +1,4 @@
-"""Codec of changed objects, with references to objects that existed when training began.
+"""Codec of changed objects, with references to objects that existed when training started.
 
 Such an object is encoded as its path, so it stays the same object for all that refer to it. An object
 made during training is encoded completely where it first occurs. In addition to the plain codec, this
@@ -45,7 +45,7 @@ _VARIABLES = (keras.Variable, tf.Variable)
 class UserEncoder(Encoder):
     """Encoder of the changed holders, for one capture.
 
-    ``nodes`` are the objects that existed when training began, by identity. ``covered`` returns the ids of
+    ``nodes`` are the objects that existed when training started, by identity. ``covered`` returns the ids of
     variables that other components capture; ``exempt`` are those of objects that only write.
     """
 
@@ -75,13 +75,13 @@ class UserEncoder(Encoder):
             return {"items": self._pairs(list(zip(keys, values, strict=True)), path)}
         if holder.shape != NAMED:
             return self._ordered(values, path)
-        began = dict(zip(holder.keys, holder.values, strict=True))
-        written = {
+        initial = dict(zip(holder.keys, holder.values, strict=True))
+        changes = {
             name: self.encode(value, path_in(holder, name))
             for name, value in zip(keys, values, strict=True)
-            if not same(began.get(name, MISSING), value)
+            if not same(initial.get(name, MISSING), value)
         }
-        return {"set": written, "gone": [name for name in holder.keys if name not in keys]}
+        return {"set": changes, "gone": [name for name in holder.keys if name not in keys]}
 
     def encode(self, value: Any, path: str) -> Json:
         if value is None or type(value) in (bool, int, float, str):
@@ -141,8 +141,11 @@ class UserEncoder(Encoder):
         refuse_replicated(value, path)
         if isinstance(value, _VARIABLES):
             kind = "keras" if isinstance(value, keras.Variable) else "tf"
-            shown = {"trainable": bool(value.trainable), "name": str(value.name).partition(":")[0]}
-            return {TAG: "variable", "type": kind, "v": self._tensor(value, path), **shown}
+            settings = {
+                "trainable": bool(value.trainable),
+                "name": str(value.name).partition(":")[0],
+            }
+            return {TAG: "variable", "type": kind, "v": self._tensor(value, path), **settings}
         if isinstance(value, keras.random.SeedGenerator):
             return {TAG: "seeds", "v": self._tensor(value.state, path)}
         if isinstance(value, keras.metrics.Metric) and type(value).__module__.startswith("keras."):
@@ -160,17 +163,21 @@ class UserEncoder(Encoder):
         if cls is logging.Logger and logging.getLogger(value.name) is value:
             return {TAG: "logger", "v": value.name}
         if cls is keras.utils.Progbar:
-            shown = {"target": value.target, "unit_name": value.unit_name, "verbose": value.verbose}
-            shown["stateful_metrics"] = sorted(value.stateful_metrics)
+            settings = {
+                "target": value.target,
+                "unit_name": value.unit_name,
+                "verbose": value.verbose,
+            }
+            settings["stateful_metrics"] = sorted(value.stateful_metrics)
         elif is_of_tqdm(cls) and value.iterable is None:
             names = ("total", "unit", "leave", "disable")
-            shown = {name: getattr(value, name, None) for name in names}
-            shown["initial"] = getattr(value, "n", 0)
-            shown["desc"] = (getattr(value, "desc", None) or "").removesuffix(": ") or None
+            settings = {name: getattr(value, name, None) for name in names}
+            settings["initial"] = getattr(value, "n", 0)
+            settings["desc"] = (getattr(value, "desc", None) or "").removesuffix(": ") or None
         else:
-            what = f"a {class_name(cls)} made during training; make it in the factory"
-            raise NotPlainError(path, value, what)
-        return {TAG: "bar", "class": self._class(cls, path), "v": shown}
+            description = f"a {class_name(cls)} made during training; make it in the factory"
+            raise NotPlainError(path, value, description)
+        return {TAG: "bar", "class": self._class(cls, path), "v": settings}
 
     def _tensor(self, variable: Any, path: str) -> str:
         key = self._key(path)
@@ -188,7 +195,7 @@ _KEPT: Any = object()
 
 
 class UserDecoder(Decoder):
-    """Decoder of one capture; ``nodes`` are the objects that existed when training began, by path."""
+    """Decoder of one capture; ``nodes`` are the objects that existed when training started, by path."""
 
     def __init__(self, tensors: Mapping[str, Any], nodes: Mapping[str, Node]) -> None:
         super().__init__(tensors)
@@ -197,15 +204,15 @@ class UserDecoder(Decoder):
     def structure(self, holder: Structure, saved: Json) -> None:
         """Set the contents of a holder to the saved ones."""
         if holder.shape == NAMED:
-            began = dict(zip(holder.keys, holder.values, strict=True))
+            initial = dict(zip(holder.keys, holder.values, strict=True))
             for name in saved["gone"]:
-                began.pop(name, None)
+                initial.pop(name, None)
             for name, node in saved["set"].items():
-                now = dict(zip(*holder.read(), strict=True)).get(name, MISSING)
-                value = _or_present(self.decode(node), now)
+                current = dict(zip(*holder.read(), strict=True)).get(name, MISSING)
+                value = _or_present(self.decode(node), current)
                 if value is not MISSING:
-                    began[name] = value
-            holder.write(list(began), list(began.values()))
+                    initial[name] = value
+            holder.write(list(initial), list(initial.values()))
         elif holder.shape == KEYED:
             pairs = [(self.decode(key), self.decode(item)) for key, item in saved["items"]]
             present = dict(zip(*holder.read(), strict=True))
@@ -216,23 +223,24 @@ class UserDecoder(Decoder):
                 [_or_present(item, present.get(key)) for key, item in pairs],
             )
         else:
-            values, there = self.ordered(saved), holder.read()[1]
-            there += [None] * (len(values) - len(there))
-            values = [_or_present(*pair) for pair in zip(values, there, strict=False)]
+            values = self.ordered(saved)
+            items = holder.read()[1]
+            items += [None] * (len(values) - len(items))
+            values = [_or_present(*pair) for pair in zip(values, items, strict=False)]
             holder.write([], values)
 
     def object_at(self, path: str) -> Any:
         """Return the object at ``path`` at the start of training."""
         if path not in self._nodes:
-            msg = f"{path} existed when training began, and does not exist now"
+            msg = f"{path} existed when training started, and does not exist now"
             raise UnplaceableError(msg)
         return self._nodes[path].obj
 
     def _method(self, node: Json) -> Any:
         owner = self.decode(node["self"])
-        found = inspect.getattr_static(type(owner), node["name"], None)
-        if isinstance(found, types.FunctionType):
-            return types.MethodType(found, owner)
+        method = inspect.getattr_static(type(owner), node["name"], None)
+        if isinstance(method, types.FunctionType):
+            return types.MethodType(method, owner)
         msg = (
             f"it contains the method {node['name']!r} of a {type(owner).__qualname__}, which does "
             "not exist now"
@@ -249,10 +257,11 @@ class UserDecoder(Decoder):
         )
 
     def _variable(self, node: Json) -> Any:
-        value, trained = self.tensors[node["v"]], node["trainable"]
+        value = self.tensors[node["v"]]
+        trainable = node["trainable"]
         if node["type"] == "keras":
-            return keras.Variable(value, dtype=np.dtype(value.dtype).name, trainable=trained)
-        return tf.Variable(value, trainable=trained, name=node["name"])
+            return keras.Variable(value, dtype=np.dtype(value.dtype).name, trainable=trainable)
+        return tf.Variable(value, trainable=trainable, name=node["name"])
 
     def _bar(self, node: Json) -> Any:
         cls = self.class_of(node)
@@ -262,22 +271,22 @@ class UserDecoder(Decoder):
         return cls(**node["v"])
 
     def _seeds(self, node: Json) -> Any:
-        made = keras.random.SeedGenerator(0)
-        made.state.assign(self.tensors[node["v"]])
-        return made
+        generator = keras.random.SeedGenerator(0)
+        generator.state.assign(self.tensors[node["v"]])
+        return generator
 
     def _metric(self, node: Json) -> Any:
         cls = getattr(keras.metrics, node["class"], None)
         if cls is None:
             msg = f"it contains a metric {node['class']}, which Keras does not have now"
             raise UnplaceableError(msg)
-        made = cls.from_config(self.decode(node["config"]))
-        for variable, key in zip(made.variables, node["v"], strict=True):
+        metric = cls.from_config(self.decode(node["config"]))
+        for variable, key in zip(metric.variables, node["v"], strict=True):
             variable.assign(self.tensors[key])
-        return made
+        return metric
 
     def _partial(self, node: Json) -> Any:
-        function, arguments, keywords = (self.decode(each) for each in node["v"])
+        function, arguments, keywords = (self.decode(part) for part in node["v"])
         return functools.partial(function, *arguments, **keywords)
 
 

@@ -1,6 +1,6 @@
 """Component of the state of the user's objects.
 
-When training begins, a walk follows attributes, containers, closures, classes and module variables from the objects
+When training starts, a walk follows attributes, containers, closures, classes and module variables from the objects
 that the factories returned, and records each object with state. A capture encodes those that have changed since, and refuses by name those that cannot be encoded. A restore sets the
 captured objects, and resets others that have changed in the new process before the restore.
 
@@ -38,7 +38,7 @@ from sweeper.train.codec import (
     Tensors,
     UnplaceableError,
     encode,
-    is_plain,
+    is_json_leaf,
     same,
 )
 from sweeper.train.component import Component
@@ -76,14 +76,14 @@ class UserState(Component):
         self,
         roots: Roots,
         covered: Callable[[], frozenset[int]] = frozenset,
-        notice: Callable[[str], None] = lambda _: None,
+        notify: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._roots = roots
         self._covered = covered
-        self._notice = notice
+        self._notify = notify
         self._walk = Walk(frozenset(), frozenset())
         self._left_out: LeftOut | None = None
-        """None until training begins."""
+        """None until training starts."""
         self._holders: list[Holder] = []
         self._of_data: dict[str, set[int]] = {}
         self._ahead: dict[str, set[int]] = {}
@@ -105,14 +105,15 @@ class UserState(Component):
         self._walk = walk
         self._holders = walk.holders
         self._refuse_written(in_step)
-        self._ahead = {
-            use: {id(h) for h in self._holders if _key(h) in reached and _key(h) not in in_step}
-            for use, reached in self._of_data.items()
-            if use in self._roots.read_ahead
-        }
+        self._ahead = {}
+        for use, reached in self._of_data.items():
+            if use in self._roots.read_ahead:
+                only_in_data = reached - in_step
+                self._ahead[use] = {id(h) for h in self._holders if _key(h) in only_in_data}
         exempt = self._roots.ids_exempt()
         nodes = list(walk.nodes.values())
-        self._unbuilt = [n for n in nodes if _is_unbuilt(n.obj) and id(n.obj) not in exempt]
+        built_later = [node for node in nodes if _is_unbuilt(node.obj)]
+        self._unbuilt = [node for node in built_later if id(node.obj) not in exempt]
         for node in nodes:
             if isinstance(node.holder, Cache):
                 used: set[tuple[int, str]] = set()
@@ -121,35 +122,35 @@ class UserState(Component):
         walk.begin()
         self._left_out = LeftOut(walk, self._roots, self._covered)
         if walk.cut:
-            self._notice(
+            self._notify(
                 f"the study's code reaches more than {MOST:,} objects; the state of the others is "
                 "not in the checkpoints"
             )
 
     def _written_alone(self, walk: Walk) -> dict[str, list[tuple[ObjectPath, Any]]]:
         """Return the variables that only functions of the data use, such as a former global seed generator."""
-        now = global_seed_generator()
-        others = [*self._roots.model.variables, *([] if now is None else [now.state])]
-        known = {*_variables_of(walk.holders), *(id(variable.value) for variable in others)}
+        generator = global_seed_generator()
+        others = [*self._roots.model.variables, *([] if generator is None else [generator.state])]
+        covered = {*_variables_of(walk.holders), *(id(variable.value) for variable in others)}
         return {
             use: [
                 (ObjectPath(f"Data({use}=…)").noted(f"variable {index} of its functions"), variable)
-                for index, variable in enumerate(written.values())
-                if id(variable) not in known
+                for index, variable in enumerate(variables.values())
+                if id(variable) not in covered
             ]
-            for use, written in self._roots.written.items()
+            for use, variables in self._roots.written.items()
         }
 
     def _refuse_written(self, in_step: set[int]) -> None:
         """Refuse a variable that a dataset read ahead writes and that other code uses as well."""
-        written = list(chain.from_iterable(self._roots.written.values()))
-        found = _variables_of(self._holders)
-        for each in written:
-            holder = found.get(each)
-            if holder is None or written.count(each) > 1 or _key(holder) in in_step:
-                what = "a variable" if holder is None else holder.path
+        ids = list(chain.from_iterable(self._roots.written.values()))
+        holders = _variables_of(self._holders)
+        for variable_id in ids:
+            holder = holders.get(variable_id)
+            if holder is None or ids.count(variable_id) > 1 or _key(holder) in in_step:
+                label = "a variable" if holder is None else holder.path
                 msg = (
-                    f"{what} is written by a function of a dataset, which reads ahead of the "
+                    f"{label} is written by a function of a dataset, which reads ahead of the "
                     "training, and is also used elsewhere or not found in the study's code; so "
                     "its value at a checkpoint belongs to no position. Give the function its own "
                     "layer or generator"
@@ -162,12 +163,13 @@ class UserState(Component):
             if not holder.changed():
                 continue
             if isinstance(holder, Structure) and holder.shape == NAMED:
-                began = dict(zip(holder.keys, holder.values, strict=True))
+                initial = dict(zip(holder.keys, holder.values, strict=True))
                 for name, value in zip(*holder.read(), strict=True):
-                    made = id(value) in covered or isinstance(value, _OF_KERAS)
-                    if began.get(name) is None and made:
-                        began[name] = value
-                holder.keys, holder.values = list(began), list(began.values())
+                    lasting = id(value) in covered or isinstance(value, _OF_KERAS)
+                    if initial.get(name) is None and lasting:
+                        initial[name] = value
+                holder.keys = list(initial)
+                holder.values = list(initial.values())
             try:
                 holder.reset()
             except UnplaceableError as error:
@@ -185,14 +187,14 @@ class UserState(Component):
 
     def _check_baked(self) -> None:
         for function, values in self._baked:
-            now = _values_read(function)
-            for path, was in values.items():
-                if same(was, now.get(path, MISSING)):
+            current = _values_read(function)
+            for path, constant in values.items():
+                if same(constant, current.get(path, MISSING)):
                     continue
                 msg = (
                     f"{getattr(function, '__qualname__', function)} was traced by TensorFlow during "
-                    f"training, with {path} = {was!r} as a constant in its graph, and {path} is "
-                    f"{now.get(path, MISSING)!r} now: this training continues with the first value, "
+                    f"training, with {path} = {constant!r} as a constant in its graph, and {path} is "
+                    f"{current.get(path, MISSING)!r} now: this training continues with the first value, "
                     f"and a resumed one would be traced with the second. Pass {path} to the "
                     "function as a tensor, or keep it in a tf.Variable"
                 )
@@ -202,9 +204,9 @@ class UserState(Component):
         """Refuse an object that was first used during training, and is not a part of the model."""
         if not self._unbuilt:
             return
-        known = self._covered() | self._walk.nodes.keys()
+        covered = self._covered() | self._walk.nodes.keys()
         for node in self._unbuilt:
-            if not known.issuperset(map(id, framework_variables(node.obj) or ())):
+            if not covered.issuperset(map(id, framework_variables(node.obj) or ())):
                 msg = (
                     f"{node.path}, a {class_name(type(node.obj))}, created its variables during "
                     "training, and a resumed trial would have it without them; build it in the "
@@ -236,7 +238,8 @@ class UserState(Component):
         return [holder for holder in self._holders if id(holder) not in ahead]
 
     def _capture(self, holders: list[Holder], tensors: Tensors) -> dict[str, Json]:
-        nodes, exempt = self._walk.nodes, self._roots.ids_exempt()
+        nodes = self._walk.nodes
+        exempt = self._roots.ids_exempt()
         encoder = UserEncoder(tensors, self.name, nodes, covered=self._covered, exempt=exempt)
         changed: dict[str, Json] = {}
         for holder in holders:
@@ -256,10 +259,10 @@ class UserState(Component):
         reached, used = self._behind[cache.path]
         for holder in self._holders:
             if _is_module(holder):
-                began = dict(zip(holder.keys, holder.values, strict=True))
-                now = dict(zip(*holder.read(), strict=True))
-                names = [name for name in now if (id(holder), name) in used]
-                if not all(same(began.get(name, MISSING), now[name]) for name in names):
+                initial = dict(zip(holder.keys, holder.values, strict=True))
+                current = dict(zip(*holder.read(), strict=True))
+                names = [name for name in current if (id(holder), name) in used]
+                if not all(same(initial.get(name, MISSING), current[name]) for name in names):
                     return True
             elif holder is not cache and id(holder.obj) in reached and holder.changed():
                 return True
@@ -267,16 +270,16 @@ class UserState(Component):
 
     def mismatches(self, saved: Json, tensors: Mapping[str, Any]) -> list[str]:
         if self._left_out is None:
-            # Callbacks create objects when training begins.
+            # Callbacks create objects when training starts.
             return []
         by_path = {holder.path: holder for holder in self._walk.holders}
-        found = []
+        misfits = []
         for path, node in saved["changed"].items():
             holder = by_path.get(path)
             if holder is None:
-                found.append(f"{path} is in the checkpoint only")
+                misfits.append(f"{path} is in the checkpoint only")
             elif ("value" in node) is not isinstance(holder, Value):
-                found.append(
+                misfits.append(
                     f"{path} is another kind of object than when the checkpoint was written"
                 )
             elif isinstance(holder, Value):
@@ -285,8 +288,8 @@ class UserState(Component):
                 except UnplaceableError as error:
                     misfit = str(error)
                 if misfit is not None:
-                    found.append(f"{path} {misfit}")
-        return found
+                    misfits.append(f"{path} {misfit}")
+        return misfits
 
     def restore(self, saved: Json, tensors: Mapping[str, Any]) -> None:
         self._restore(self._settled(), saved, tensors)
@@ -337,18 +340,19 @@ def _is_module(holder: Holder) -> TypeGuard[MappingVariables]:
 
 def _variables_of(holders: Iterable[Holder]) -> dict[int, Variable]:
     """Return the holders of variables by the identities of TensorFlow's own."""
-    return {
-        id(obj.value if isinstance(obj, keras.Variable) else obj): holder
-        for holder in holders
-        if isinstance(holder, Variable)
-        for obj in [holder.obj]
-    }
+    by_id: dict[int, Variable] = {}
+    for holder in holders:
+        if isinstance(holder, Variable):
+            variable = holder.obj
+            inner = variable.value if isinstance(variable, keras.Variable) else variable
+            by_id[id(inner)] = holder
+    return by_id
 
 
-def _cannot(where: str, what: str, advice: str = "") -> str:
+def _cannot(where: str, description: str, advice: str = "") -> str:
     other = _METHODS if where.startswith("callback ") else "" if advice else _MAKE_NEW
     return (
-        f"{where} changed during training, and is {what}, which cannot be saved; "
+        f"{where} changed during training, and is {description}, which cannot be saved; "
         f"{advice or _KEEP}{other}{_EXEMPT}"
     )
 
@@ -360,19 +364,19 @@ _LEAVES = (bool, int, float, str, np.generic)
 
 
 def _values_read(function: Any) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    seen: set[int] = set()
+    values: dict[str, Any] = {}
+    visited: set[int] = set()
     waiting: list[tuple[str, Any, frozenset[str]]] = [("", function, frozenset())]
-    while waiting and len(found) < _MOST_READ:
+    while waiting and len(values) < _MOST_READ:
         path, value, names = waiting.pop()
         if isinstance(value, _LEAVES):
-            found[path] = value
+            values[path] = value
             continue
-        if value is None or id(value) in seen or isinstance(value, _UNREAD):
+        if value is None or id(value) in visited or isinstance(value, _UNREAD):
             continue
-        seen.add(id(value))
+        visited.add(id(value))
         waiting += reversed(_inside(path, value, names))
-    return found
+    return values
 
 
 _UNREAD = (
@@ -391,13 +395,16 @@ _UNREAD = (
 def _inside(path: str, value: Any, names: frozenset[str]) -> list[tuple[str, Any, frozenset[str]]]:
     """Return what a value holds that code with these ``names`` can read, with the names used there."""
     if isinstance(value, MethodType):
-        function, owner = value.__func__, value.__self__
-        own = names_in(function) if isinstance(function, FunctionType) else frozenset()
-        return [(path, function, own), (f"{path}self", owner, own)]
+        function = value.__func__
+        owner = value.__self__
+        used_names = names_in(function) if isinstance(function, FunctionType) else frozenset()
+        return [(path, function, used_names), (f"{path}self", owner, used_names)]
     if isinstance(value, FunctionType):
-        own = names_in(value)
+        used_names = names_in(value)
         read = (*closure_of(value), *globals_of(value))
-        return [(n, v, own) for n, v in read] if is_users_module(value.__module__ or "") else []
+        return (
+            [(n, v, used_names) for n, v in read] if is_users_module(value.__module__ or "") else []
+        )
     if isinstance(value, dict):
         return [(f"{path}[{k!r}]", v, names) for k, v in list(dict.items(value))[:_MOST_READ]]
     if isinstance(value, list | tuple):
@@ -416,26 +423,30 @@ class LeftOut:
 
     def __init__(self, walk: Walk, roots: Roots, covered: Callable[[], frozenset[int]]) -> None:
         keeping = roots.ids_exempt() - roots.ids_of_output()
-        own = [walk.nodes.get(id(each)) for each in roots.callbacks if id(each) in keeping]
-        self._own = [node for node in own if node is not None]
-        self._others, self._roots, self._covered = walk, roots, covered
-        self._began = self._fingerprints()
+        nodes = [
+            walk.nodes.get(id(callback)) for callback in roots.callbacks if id(callback) in keeping
+        ]
+        self._own = [node for node in nodes if node is not None]
+        self._others = walk
+        self._roots = roots
+        self._covered = covered
+        self._initial = self._fingerprints()
 
     def fingerprints(self) -> Json:
         """Return the name and fingerprint of each attribute, key and element that training changed."""
-        now = self._fingerprints()
+        current = self._fingerprints()
         return [
-            [name, now.get(name, "missing")]
-            for name in dict.fromkeys([*self._began, *now])
-            if self._began.get(name) != now.get(name)
+            [name, current.get(name, "missing")]
+            for name in dict.fromkeys([*self._initial, *current])
+            if self._initial.get(name) != current.get(name)
         ]
 
     def _fingerprints(self) -> dict[str, str]:
         return {} if not self._own else dict(self._all())
 
     def _all(self) -> Iterator[tuple[str, str]]:
-        own = {id(node.obj) for node in self._own}
-        exempt = self._roots.ids_of_output() | (frozenset(self._others.nodes) - own)
+        ids = {id(node.obj) for node in self._own}
+        exempt = self._roots.ids_of_output() | (frozenset(self._others.nodes) - ids)
         walk = Walk(self._covered(), exempt)
         walk.visit([(ObjectPath(node.path), node.obj) for node in self._own])
         for module in walk.modules.values():
@@ -487,7 +498,7 @@ class LeftOut:
             return node.path
         if isinstance(value, tuple | frozenset):
             return self._text([*map(self._leaf, value)])
-        if not is_plain(value):
+        if not is_json_leaf(value):
             return "list" if isinstance(value, list) else class_name(type(value))
         tensors: Tensors = {}
         plain = value.item() if isinstance(value, np.generic) else value

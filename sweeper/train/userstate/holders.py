@@ -132,11 +132,11 @@ class Named(Structure):
         for name, value in list(self.fields().items()):
             if name not in keys and value is not MISSING:
                 self.drop(name)
-        now = self.fields()
+        current = self.fields()
         for name, value in zip(keys, values, strict=True):
             if value is MISSING:
                 self.drop(name)
-            elif now.get(name, MISSING) is not value:
+            elif current.get(name, MISSING) is not value:
                 self.put(name, value)
 
 
@@ -151,8 +151,8 @@ class Attributes(Named):
 
     def fields(self) -> dict[str, Any]:
         obj = self.obj
-        found = obj.__dict__ if type(obj) is types.FunctionType else fields_of(obj)
-        return {n: value for n, value in found.items() if n not in self.ignored}
+        attributes = obj.__dict__ if type(obj) is types.FunctionType else fields_of(obj)
+        return {n: value for n, value in attributes.items() if n not in self.ignored}
 
     def put(self, name: str, value: Any) -> None:
         set_field(self.obj, name, value)
@@ -171,14 +171,14 @@ class ListItems(Structure):
         self.kind: Any = deque if isinstance(obj, deque) else list
 
     def read(self) -> Contents:
-        stored = list_in_wrapper(self.obj)
-        return [], list(self.kind.__iter__(self.obj if stored is None else stored))
+        wrapped = list_in_wrapper(self.obj)
+        return [], list(self.kind.__iter__(self.obj if wrapped is None else wrapped))
 
     def write(self, keys: Sequence[Any], values: Sequence[Any]) -> None:
         del keys
-        stored = list_in_wrapper(self.obj)
-        if stored is not None:
-            stored[:] = values
+        wrapped = list_in_wrapper(self.obj)
+        if wrapped is not None:
+            wrapped[:] = values
         self.kind.clear(self.obj)
         self.kind.extend(self.obj, values)
 
@@ -248,8 +248,10 @@ class ClassAttributes(Named):
     __slots__ = ()
 
     def fields(self) -> dict[str, Any]:
-        own = type.__dict__["__dict__"].__get__(self.obj)
-        return {name: own[name] for name in own if not name.startswith(("__", "_abc_"))}
+        attributes = type.__dict__["__dict__"].__get__(self.obj)
+        return {
+            name: attributes[name] for name in attributes if not name.startswith(("__", "_abc_"))
+        }
 
     def put(self, name: str, value: Any) -> None:
         type.__setattr__(self.obj, name, value)
@@ -265,17 +267,17 @@ SMALL = 1 << 16
 class Value(Holder):
     """A holder whose contents are one value."""
 
-    __slots__ = ("began",)
+    __slots__ = ("initial",)
 
     def token(self) -> Any:
         """Return a value that is equal as long as the object is unchanged."""
         raise NotImplementedError
 
     def begin(self) -> None:
-        self.began = self.token()
+        self.initial = self.token()
 
     def changed(self) -> bool:
-        return bool(self.token() != self.began)
+        return bool(self.token() != self.initial)
 
     def reset(self) -> None:
         """Do nothing: no copy is recorded."""
@@ -316,8 +318,9 @@ class Array(Value):
         return put_array(self.obj, tensors, key)
 
     def mismatch(self, saved: Json, tensors: Mapping[str, Any]) -> str | None:
-        was, now = form_of(take_array(saved, tensors)), form_of(self.obj)
-        return None if was == now else f"was an array, {was}, and is {now} now"
+        saved_form = form_of(take_array(saved, tensors))
+        form = form_of(self.obj)
+        return None if saved_form == form else f"was an array, {saved_form}, and is {form} now"
 
     def restore(self, saved: Json, tensors: Mapping[str, Any]) -> None:
         self.obj[...] = take_array(saved, tensors)
@@ -332,10 +335,10 @@ class Generator(Value):
         return state_of_generator(self.obj)
 
     def changed(self) -> bool:
-        return pickle.dumps(self.token()) != pickle.dumps(self.began)
+        return pickle.dumps(self.token()) != pickle.dumps(self.initial)
 
     def reset(self) -> None:
-        set_state_of_generator(self.obj, self.began)
+        set_state_of_generator(self.obj, self.initial)
 
     def capture(self, tensors: Tensors, key: str) -> Json:
         return encode(state_of_generator(self.obj), key, tensors)
@@ -354,10 +357,10 @@ class Variable(Value):
         self.covered = False
 
     def token(self) -> Any:
-        trained = getattr(self.obj, "_trainable", None)
+        trainable = getattr(self.obj, "_trainable", None)
         if self.covered or not _has_value(self.obj):
-            return trained
-        return trained, *map(_digest_of_tensor, self._values())
+            return trainable
+        return trainable, *map(_digest_of_tensor, self._values())
 
     def begin(self) -> None:
         super().begin()
@@ -366,11 +369,12 @@ class Variable(Value):
         self.copy = [np.array(value) for value in values] if small else []
 
     def reset(self) -> None:
-        for each, value in zip(replicas_of(self.obj), self.copy, strict=False):
-            each.assign(value)
-        trained = self.began[0] if isinstance(self.began, tuple) else self.began
-        if trained is not None and getattr(self.obj, "_trainable", None) != trained:
-            self.obj._trainable = trained
+        for replica, value in zip(replicas_of(self.obj), self.copy, strict=False):
+            replica.assign(value)
+        trainable = self.initial[0] if isinstance(self.initial, tuple) else self.initial
+        if trainable is not None and getattr(self.obj, "_trainable", None) != trainable:
+            # A tf.Variable has no public setter.
+            self.obj._trainable = trainable
 
     def capture(self, tensors: Tensors, key: str) -> Json:
         saved: dict[str, Json] = {"trainable": getattr(self.obj, "_trainable", None)}
@@ -383,7 +387,7 @@ class Variable(Value):
         return saved
 
     def _values(self) -> list[Any]:
-        return [each.read_value() for each in replicas_of(self.obj)]
+        return [replica.read_value() for replica in replicas_of(self.obj)]
 
     def mismatch(self, saved: Json, tensors: Mapping[str, Any]) -> str | None:
         if "t" not in saved or self.covered:
@@ -391,8 +395,9 @@ class Variable(Value):
         array = tensors.get(saved["t"])
         if array is None:
             return f"the tensor {saved['t']!r} is missing"
-        was, now = form_of(array), form_of(self.obj)
-        return None if was == now else f"was a variable, {was}, and is {now} now"
+        saved_form = form_of(array)
+        form = form_of(self.obj)
+        return None if saved_form == form else f"was a variable, {saved_form}, and is {form} now"
 
     def restore(self, saved: Json, tensors: Mapping[str, Any]) -> None:
         if saved["trainable"] is not None and hasattr(self.obj, "_trainable"):
@@ -423,8 +428,8 @@ class Cache(Value):
 
     def capture(self, tensors: Tensors, key: str) -> Json:
         del tensors
-        what = (
+        description = (
             "a cache of functools whose function reads a value that training has changed, so it "
             "would contain other results in a resumed trial; keep the results in your own dict"
         )
-        raise NotPlainError(key, self.obj, what)
+        raise NotPlainError(key, self.obj, description)

@@ -38,7 +38,7 @@ from sweeper.train.codec import (
     Tensors,
     UnplaceableError,
     digest_of,
-    is_plain,
+    is_json_leaf,
     same,
 )
 from sweeper.train.userstate.holders import Value
@@ -87,12 +87,12 @@ class Uncaptured(Value):
     def begin(self) -> None:
         super().begin()
         # Some pickles differ each time, and are not compared.
-        self.comparable = self.kind.stable or same(self.began, self.token())
+        self.comparable = self.kind.stable or same(self.initial, self.token())
 
     def changed(self) -> bool:
-        if self.began is MISSING:
+        if self.initial is MISSING:
             return True
-        return self.comparable and not same(self.token(), self.began)
+        return self.comparable and not same(self.token(), self.initial)
 
     def reset(self) -> None:
         raise UnplaceableError(self.kind.what)
@@ -140,10 +140,10 @@ def _reduced_iterator(value: Any) -> tuple[Any, ...] | None:
 
 
 def _of_iterator(value: Any, depth: int = 0) -> Any:
-    if is_plain(value) or depth > _DEEPEST:
+    if is_json_leaf(value) or depth > _DEEPEST:
         return value
     if isinstance(value, tuple):
-        return tuple(_of_iterator(each, depth + 1) for each in value)
+        return tuple(_of_iterator(part, depth + 1) for part in value)
     reduced = _reduced_iterator(value)
     if reduced is None:
         return value
@@ -159,8 +159,8 @@ def _of_frame(obj: Any) -> Any:
         return None
     # A loop returns to the same position. Its counter is among the frame's values; its iterator
     # is on the frame's stack, which only the garbage collector shows.
-    held = [v for v in gc.get_referents(obj) if v is not frame]
-    return frame.f_lasti, tuple(_of_iterator(value) for value in held)
+    referents = [v for v in gc.get_referents(obj) if v is not frame]
+    return frame.f_lasti, tuple(_of_iterator(value) for value in referents)
 
 
 def _of_file(file: Any) -> Any:
@@ -174,7 +174,7 @@ def _of_file(file: Any) -> Any:
 
 
 def _of_table(obj: Any) -> Any:
-    keys, values = (np.asarray(each) for each in obj.export())
+    keys, values = (np.asarray(array) for array in obj.export())
     pairs = zip(keys.tolist(), [str(v) for v in values.tolist()], strict=True)
     return tuple(sorted(pairs, key=repr))
 
@@ -216,17 +216,23 @@ def _pickled(obj: object, most: int = sys.maxsize) -> str | None:
     try:
         pickle.Pickler(taken, 5, buffer_callback=taken.add_array).dump(obj)
     except Exception:
+        # Pickling calls methods of the object's parts, which may raise anything.
         return None
     return taken.digest.hexdigest()
 
 
 def hides_state(cls: type) -> bool:
     """Return whether objects of ``cls`` may have state besides attributes, because a base is written in C."""
-    return any(
-        not base.__flags__ & HEAP or base.__flags__ & IMMUTABLE or "__reduce_cython__" in vars(base)
-        for base in cls.__mro__
-        if not issubclass(base, BaseException) and base not in (object, threading.local)
-    )
+
+    def is_in_c(base: type) -> bool:
+        if issubclass(base, BaseException) or base in (object, threading.local):
+            return False
+        if not base.__flags__ & HEAP or base.__flags__ & IMMUTABLE:
+            return True
+        # Cython can make heap types, as Python does.
+        return "__reduce_cython__" in vars(base)
+
+    return any(map(is_in_c, cls.__mro__))
 
 
 def is_buffer(obj: object) -> bool:
@@ -240,14 +246,14 @@ def is_buffer(obj: object) -> bool:
 
 def opaque(obj: object) -> Kind:
     """Return the kind of an object written in C, whose changes its pickle shows."""
-    what = f"a {class_name(type(obj))}, whose content no API can read"
-    return Kind((), what, "", _of_content, stable=False)
+    description = f"a {class_name(type(obj))}, whose content no API can read"
+    return Kind((), description, "", _of_content, stable=False)
 
 
 def _of_content(obj: Any) -> str | None:
     """Return the digest of an object's pickle without its attributes, which have their own holder."""
-    own = fields_of(obj)
-    if not own:
+    attributes = fields_of(obj)
+    if not attributes:
         return _pickled(obj, _MOST_PICKLED)
     try:
         reduced = obj.__reduce_ex__(pickle.HIGHEST_PROTOCOL)
@@ -259,7 +265,9 @@ def _of_content(obj: Any) -> str | None:
             return tuple(map(stripped, state))
         if isinstance(state, dict):
             return {
-                name: value for name, value in state.items() if own.get(name, MISSING) is not value
+                name: value
+                for name, value in state.items()
+                if attributes.get(name, MISSING) is not value
             }
         return state
 
@@ -269,11 +277,11 @@ def _of_content(obj: Any) -> str | None:
 def _of_reader(obj: Any) -> Any:
     """Return what is readable of an iterator written in C: its pickle, or its attributes and what it refers to."""
     content = _of_content(obj)
-    seen = [
+    referents = [
         *fields_of(obj).values(),
         *(v for v in gc.get_referents(obj) if not isinstance(v, type | dict)),
     ]
-    parts = tuple(value if is_plain(value) else _of_iterator(value) for value in seen)
+    parts = tuple(value if is_json_leaf(value) else _of_iterator(value) for value in referents)
     return MISSING if content is None and not parts else (content, parts)
 
 

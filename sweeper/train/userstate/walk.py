@@ -52,7 +52,7 @@ from sweeper.inspection.walk import (
     variables_used,
     walk,
 )
-from sweeper.train.codec import UnplaceableError, is_plain, owner_of, seeds_of
+from sweeper.train.codec import UnplaceableError, is_json_leaf, owner_of, seeds_of
 from sweeper.train.userstate.holders import (
     Array,
     Attributes,
@@ -119,25 +119,25 @@ class Roots:
     def given(self) -> list[tuple[ObjectPath, Any]]:
         """Return all roots, without data that are read ahead of the training."""
         counts = Counter(type(callback).__qualname__ for callback in self.callbacks)
-        found: list[tuple[ObjectPath, Any]] = []
+        entries: list[tuple[ObjectPath, Any]] = []
         for index, callback in enumerate(self.callbacks):
             name = type(callback).__qualname__
-            shown = f"callback {name}" if counts[name] == 1 else f"callback {name} [{index}]"
-            found.append((ObjectPath(shown), callback))
-        found.append((ObjectPath("model"), self.model))
+            label = f"callback {name}" if counts[name] == 1 else f"callback {name} [{index}]"
+            entries.append((ObjectPath(label), callback))
+        entries.append((ObjectPath("model"), self.model))
         if self.step is not None:
-            found.append((ObjectPath("step"), self.step))
-        found += [(ObjectPath(f"tracked {n!r}"), obj) for n, obj in self.tracked.items()]
-        found.append((ObjectPath("os.environ"), os.environ))
+            entries.append((ObjectPath("step"), self.step))
+        entries += [(ObjectPath(f"tracked {n!r}"), obj) for n, obj in self.tracked.items()]
+        entries.append((ObjectPath("os.environ"), os.environ))
         for use, roots in self.by_use().items():
-            found += [] if use in self.read_ahead else roots
-        return found
+            entries += [] if use in self.read_ahead else roots
+        return entries
 
     def by_use(self) -> dict[str, list[tuple[ObjectPath, Any]]]:
-        found: dict[str, list[tuple[ObjectPath, Any]]] = {"train": [], "validation": []}
-        for use, given in self.data.items():
-            found[use].append((ObjectPath(f"Data({use}=…)"), given))
-        return found
+        roots: dict[str, list[tuple[ObjectPath, Any]]] = {"train": [], "validation": []}
+        for use, data in self.data.items():
+            roots[use].append((ObjectPath(f"Data({use}=…)"), data))
+        return roots
 
 
 _GENERATOR_STATE: type = dataset_ops.DatasetV2._GeneratorState
@@ -162,7 +162,7 @@ _WITHOUT_STATE = frozenset({"grain"})
 
 
 _UNNAMED = (tuple, frozenset, types.MethodType)
-"""Classes of objects that are compared by their parts, and have no path of their own."""
+"""Classes of objects that are compared by their parts, and have no separate path."""
 
 
 class Treatment(NamedTuple):
@@ -185,7 +185,7 @@ class OwnAttributes:
 
 def treatment_of(obj: Any, path: ObjectPath) -> Treatment | None:
     """Return how the walk treats ``obj``; None for a leaf."""
-    if is_plain(obj) or isinstance(obj, tf.Tensor):
+    if is_json_leaf(obj) or isinstance(obj, tf.Tensor):
         return None
     cls = type(obj)
     treat = _treats_by_class.get(cls)
@@ -309,17 +309,20 @@ def _keras_object(sort: Sort) -> Treat:
     def treat(obj: Any, path: ObjectPath) -> Treatment:
         cls: Any = type(obj)
         skipped = frozenset(name for base in cls.__mro__ for name in HANDLES.get(base, ()))
-        own, users = assigned_by_keras(cls), assigned_by_user(cls)
+        by_keras = assigned_by_keras(cls)
+        by_user = assigned_by_user(cls)
         edges = [edge for edge in edges_of(obj, sort, path) if edge.name not in skipped]
-        # What the user's class assigns or Keras does not assign; of Keras's own, plain values such as a rate.
-        compared = {
-            edge.name
-            for edge in edges
-            if edge.how is How.FIELD
-            and (edge.name not in own or edge.name in users or is_plain(edge.obj))
-        }
+
+        def is_compared(edge: Edge) -> bool:
+            # Of the fields that Keras assigns, plain values count, such as a rate; objects in the others are edges.
+            if edge.how is not How.FIELD:
+                return False
+            users = edge.name not in by_keras or edge.name in by_user
+            return users or is_json_leaf(edge.obj)
+
+        compared = {edge.name for edge in edges if is_compared(edge)}
         # Keras's callbacks create some of their attributes during training.
-        made_late = frozenset() if sort is Sort.CALLBACK else own
+        made_late = frozenset() if sort is Sort.CALLBACK else by_keras
         ignored = frozenset({*fields_of(obj), *made_late, *BOOKKEEPING, *skipped} - compared)
         holder = Attributes(obj, path.text, ignored)
         return Treatment(holder, (*edges, *users_classes(cls)))
@@ -342,11 +345,13 @@ def _class(obj: Any, path: ObjectPath) -> Treatment:
     del path
     if not is_users_class(obj):
         return Treatment()
-    own = _path_of_class(obj)
+    class_path = _path_of_class(obj)
     hidden = type.__dict__["__dict__"].__get__(obj)
-    holder = ClassAttributes(obj, own.text)
+    holder = ClassAttributes(obj, class_path.text)
     called = {name: hidden[name] for name in _CALLED if name in hidden}
-    edges = [Edge(own.attribute(n), value) for n, value in {**called, **holder.fields()}.items()]
+    edges = [
+        Edge(class_path.attribute(n), value) for n, value in {**called, **holder.fields()}.items()
+    ]
     edges += (edge for edge in users_classes(obj) if edge.obj is not obj)
     return Treatment(holder, edges)
 
@@ -357,12 +362,15 @@ _CALLED = ("__call__", "__getitem__", "__iter__", "__next__", "__init__", "__len
 
 def _function(obj: Any, path: ObjectPath) -> Treatment:
     users = is_users_module(obj.__module__ or "")
-    shown = ObjectPath(f"{obj.__module__}.{obj.__qualname__}") if users else path
-    edges = tuple(edges_of(obj, Sort.FUNCTION, shown))
+    function_path = ObjectPath(f"{obj.__module__}.{obj.__qualname__}") if users else path
+    edges = tuple(edges_of(obj, Sort.FUNCTION, function_path))
     if obj.__module__ == "functools" or "_clear_cache" in obj.__dict__:
         # `functools.singledispatch` computes them from the registered functions.
-        caches = [shown.noted(f"closure variable {n!r}") for n in ("cache_token", "dispatch_cache")]
-        caches.append(shown.attribute("_clear_cache"))
+        caches = [
+            function_path.noted(f"closure variable {n!r}")
+            for n in ("cache_token", "dispatch_cache")
+        ]
+        caches.append(function_path.attribute("_clear_cache"))
         edges = tuple(edge for edge in edges if edge.path not in caches)
     if users:
         variables = tuple(variables_used(obj))
@@ -438,7 +446,7 @@ _BY_SORT: dict[Sort, Treat] = {
 
 @dataclass(slots=True)
 class Node:
-    """An object that existed when training began, with a path that no other node has, and its holder."""
+    """An object that existed when training started, with a path that no other node has, and its holder."""
 
     obj: Any
     path: str
@@ -458,8 +466,8 @@ class Walk:
 
     @property
     def holders(self) -> list[Holder]:
-        found = [node.holder for node in self.nodes.values() if node.holder is not None]
-        return [*found, *self.modules.values()]
+        holders = [node.holder for node in self.nodes.values() if node.holder is not None]
+        return [*holders, *self.modules.values()]
 
     def visit(
         self, roots: Iterable[tuple[ObjectPath, Any]], used: set[tuple[int, str]] | None = None
@@ -468,11 +476,11 @@ class Walk:
 
         ``used`` receives each module variable that reached code uses: the id of the module's holder, and a name.
         """
-        seen: set[int] = set()
+        reached: set[int] = set()
 
         def look(edge: Edge, _: int) -> Iterable[Edge] | None:
             key = id(edge.obj)
-            seen.add(key)
+            reached.add(key)
             if key in self._exempt:
                 self._add(edge, None)
                 return None
@@ -484,17 +492,17 @@ class Walk:
             inside = list(treatment.edges)
             for variable in treatment.variables:
                 holder = self._use(variable)
-                seen.add(id(holder))
+                reached.add(id(holder))
                 if used is not None:
                     used.add((id(holder), variable.name))
                 if variable.name in variable.variables:
                     where = ObjectPath(f"{holder.path}.{variable.name}")
                     inside.append(Edge(where, variable.variables[variable.name]))
             # Keras may have generated a layer's name, which then differs between processes.
-            return [each._replace(path=each.path._replace(label="")) for each in inside]
+            return [edge._replace(path=edge.path._replace(label="")) for edge in inside]
 
         self.cut |= walk([Edge(where, obj) for where, obj in roots], look, most=MOST)
-        return seen
+        return reached
 
     def begin(self) -> None:
         """Record the current contents of all holders as the initial ones."""
@@ -521,17 +529,17 @@ class Walk:
         while path in self.modules and self.modules[path].obj is not variable.variables:
             path = f"{name} ({count})"
             count += 1
-        known = self.modules.setdefault(path, MappingVariables(variable.variables, path))
-        known.names.setdefault(variable.name)
-        return known
+        holder = self.modules.setdefault(path, MappingVariables(variable.variables, path))
+        holder.names.setdefault(variable.name)
+        return holder
 
 
 class Watch:
-    """Snapshot of ``obj``, which the user knows as ``shown``, and of all that is reachable from it."""
+    """Snapshot of ``obj``, which the user knows as ``label``, and of all that is reachable from it."""
 
-    def __init__(self, shown: str, obj: Any) -> None:
+    def __init__(self, label: str, obj: Any) -> None:
         self._walk = Walk(frozenset(), frozenset())
-        self._walk.visit([(ObjectPath(shown), obj)])
+        self._walk.visit([(ObjectPath(label), obj)])
         self._walk.begin()
 
     def changed(self) -> list[str]:
@@ -544,13 +552,13 @@ _GUARDED = frozenset({Sort.CALLBACK, Sort.LAYER, Sort.MODEL, Sort.OPTIMIZER})
 
 @contextmanager
 def changes_undone(
-    factories: Iterable[tuple[str, Callable[..., Any]]], notice: Callable[[str], None]
+    factories: Iterable[tuple[str, Callable[..., Any]]], notify: Callable[[str], None]
 ) -> Iterator[None]:
-    """Context manager for a trial that restores at its end what the factories' code reached at its beginning.
+    """Context manager for a trial that restores at its end what the factories' code reached at its start.
 
     That is everything of the study's modules, classes and closures, and the environment. A cache of
     `functools` that was empty is cleared, because training may have changed the results in it, unless
-    the guard refuses them. ``notice`` is called about objects that cannot be restored.
+    the guard refuses them. ``notify`` is called about objects that cannot be restored.
     """
     walk = Walk(frozenset(), frozenset())
     walk.visit([(ObjectPath(name), factory) for name, factory in factories])
@@ -561,13 +569,13 @@ def changes_undone(
     try:
         yield
     finally:
-        left = list(_not_restored(walk, filled))
+        unrestored = list(_not_restored(walk, filled))
         if walk.cut:
-            left.append(f"objects beyond the first {MOST:,} that the study's code reaches")
-        if left:
-            notice(
-                f"this trial may have changed {', '.join(left)}, which cannot be restored, so later trials of "
-                "this process begin with the change; run the study without isolation='inline'"
+            unrestored.append(f"objects beyond the first {MOST:,} that the study's code reaches")
+        if unrestored:
+            notify(
+                f"this trial may have changed {', '.join(unrestored)}, which cannot be restored, so later trials of "
+                "this process start with the change; run the study without isolation='inline'"
             )
 
 

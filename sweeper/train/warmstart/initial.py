@@ -99,7 +99,7 @@ def match_warm_start(options: WarmStart, model: keras.Model) -> WarmValues:
     if options.digest not in (None, digest):
         msg = (
             f"the warm start {located.path} has changed: its digest is {digest}, expected "
-            f"{options.digest}; restore the file with which the study began, or give the study "
+            f"{options.digest}; restore the file with which the study started, or give the study "
             "another name"
         )
         raise CheckpointError(msg)
@@ -161,7 +161,7 @@ def _compare(
     return fitting, mismatches
 
 
-def _compare_optimizer(model: keras.Model, stored: StoredWeights, path: str) -> Compared:
+def _compare_optimizer(model: keras.Model, weights: StoredWeights, path: str) -> Compared:
     """Compare the optimizer's variables, by their order, without its learning rate."""
     optimizer = getattr(model, "optimizer", None)
     if optimizer is None or not optimizer.built:
@@ -170,17 +170,17 @@ def _compare_optimizer(model: keras.Model, stored: StoredWeights, path: str) -> 
             "first step; leave it out (optimizer=False)"
         )
         raise WarmStartError(msg)
-    if stored.optimizer is None:
+    if weights.optimizer is None:
         msg = (
-            f"optimizer=True: the warm start {path} is a {stored.kind} file; an optimizer's state is "
+            f"optimizer=True: the warm start {path} is a {weights.kind} file; an optimizer's state is "
             "taken from a checkpoint of sweeper's only (WarmStart.from_trial)"
         )
         raise WarmStartError(msg)
-    if not stored.optimizer:
+    if not weights.optimizer:
         msg = f"the warm start {path} has no optimizer state"
         raise WarmStartError(msg)
     rate = getattr(optimizer, "inner_optimizer", optimizer)._learning_rate
-    names = list(stored.optimizer)
+    names = list(weights.optimizer)
     variables = optimizer.variables
     matches = []
     for index, (variable, name) in enumerate(zip_longest(variables, names[: len(variables)])):
@@ -192,7 +192,7 @@ def _compare_optimizer(model: keras.Model, stored: StoredWeights, path: str) -> 
             matches.append(Match(variable, None, f"{reason}, which is {name} there"))
         else:
             matches.append(Match(variable, name, reason))
-    return _compare(matches, stored.optimizer, names[len(variables) :])
+    return _compare(matches, weights.optimizer, names[len(variables) :])
 
 
 def _slot(name: str) -> str:
@@ -334,7 +334,7 @@ def _read_keras_file(path: Path, model: keras.Model) -> StoredWeights:
     return _read_hdf5(io.BytesIO(content), path, model, "Keras model")
 
 
-def _read_hdf5(file: Path | BinaryIO, shown: Path, model: keras.Model, kind: str) -> StoredWeights:
+def _read_hdf5(file: Path | BinaryIO, path: Path, model: keras.Model, kind: str) -> StoredWeights:
     """Read Keras 3's weights in HDF5.
 
     Keras stores values by the layer's position in its model (``layers/dense_1/vars/0``, or
@@ -344,14 +344,14 @@ def _read_hdf5(file: Path | BinaryIO, shown: Path, model: keras.Model, kind: str
         with h5py.File(file, "r") as opened:
             if "layer_names" in opened.get("model_weights", opened).attrs:
                 msg = (
-                    f"the warm start {shown} has the HDF5 layout of Keras 2; load it into a model "
+                    f"the warm start {path} has the HDF5 layout of Keras 2; load it into a model "
                     "with model.load_weights, and write that with save_weights('….weights.h5')"
                 )
                 raise WarmStartError(msg)
             values, layers = _datasets(opened)
     except OSError as error:
         msg = (
-            f"the warm start {shown} cannot be read as HDF5 ({error}); it may have been "
+            f"the warm start {path} cannot be read as HDF5 ({error}); it may have been "
             "truncated: write it again"
         )
         raise WarmStartError(msg) from error
@@ -359,7 +359,7 @@ def _read_hdf5(file: Path | BinaryIO, shown: Path, model: keras.Model, kind: str
     if not any("/vars/" in f"/{name}" for name in values):
         some = ", ".join(list(values)[:4]) or "no values"
         msg = (
-            f"the warm start {shown} is an HDF5 file with {some}; expected Keras "
+            f"the warm start {path} is an HDF5 file with {some}; expected Keras "
             "weights, a file of model.save_weights('….weights.h5')"
         )
         raise WarmStartError(msg)
@@ -383,29 +383,31 @@ def _datasets(file: h5py.File) -> tuple[dict[str, Array], dict[str, str]]:
     values: dict[str, Array] = {}
     layers: dict[str, str] = {}
 
-    def visit(name: str, found: Any) -> None:
-        if isinstance(found, h5py.Group):
-            if "name" in found.attrs:
-                layers[name] = str(found.attrs["name"])
-        elif not found.external and not found.is_virtual:
-            value = np.asarray(found[()])
-            if value.dtype.kind == "V" and "dtype" in found.attrs:
+    def visit(name: str, node: Any) -> None:
+        if isinstance(node, h5py.Group):
+            if "name" in node.attrs:
+                layers[name] = str(node.attrs["name"])
+        elif not node.external and not node.is_virtual:
+            value = np.asarray(node[()])
+            if value.dtype.kind == "V" and "dtype" in node.attrs:
                 # Keras writes bfloat16 as bytes with an attribute.
-                value = value.view(tf.as_dtype(str(found.attrs["dtype"])).as_numpy_dtype)
+                value = value.view(tf.as_dtype(str(node.attrs["dtype"])).as_numpy_dtype)
             values[name] = value
 
     file.visititems(visit)
     return values, layers
 
 
-def _named_differently(key: str, ours: Mapping[str, str], theirs: Mapping[str, str]) -> str:
+def _named_differently(
+    key: str, own_names: Mapping[str, str], other_names: Mapping[str, str]
+) -> str:
     """Return the reason if the value belongs to another layer and both layers have the user's names."""
     group = key.rpartition("/")[0]
     parts = group.split("/")
     # A path through an attribute has its name; a path through ``layers`` has a class and a count.
     kind = _COUNTED.fullmatch(parts[-2]) if "layers" in parts[-3:-2] else None
-    ours_name = ours.get(group)
-    theirs_name = theirs.get(group)
+    ours_name = own_names.get(group)
+    theirs_name = other_names.get(group)
     if kind is None or ours_name is None or theirs_name is None or ours_name == theirs_name:
         return ""
     generated = re.compile(rf"{re.escape(kind[1])}(_\d+)?")
@@ -414,7 +416,7 @@ def _named_differently(key: str, ours: Mapping[str, str], theirs: Mapping[str, s
     return f"named differently: {key} in it belongs to the layer {theirs_name!r}, and this is {ours_name!r}"
 
 
-class _RecordingStore(H5IOStore):  # type: ignore[misc] # Keras asks for its own class
+class _RecordingStore(H5IOStore):  # type: ignore[misc] # Keras requires its own class
     """Store that records the key under which Keras would write each variable, and writes nothing."""
 
     def __init__(self) -> None:
@@ -498,9 +500,10 @@ def _read_tensorflow(prefix: Path, model: keras.Model, options: WarmStart) -> St
     walked = _walk(nodes, root, model)
     model_ids = {id(v) for v in model.variables}
     # A tf.Variable of the user's is in the checkpoint, but not in Keras's list.
-    user_variables = [
-        variable for i, (variable, key, _) in walked.items() if i not in model_ids and key in below
-    ]
+    user_variables = []
+    for variable_id, (variable, key, _) in walked.items():
+        if variable_id not in model_ids and key in below:
+            user_variables.append(variable)
     matches = []
     for variable in [*variables_of(model), *user_variables]:
         _, key, path = walked.get(id(variable), (variable, None, ""))
@@ -566,33 +569,33 @@ def _walk(nodes: Sequence[_Node], root: int, model: keras.Model) -> dict[int, _W
                 walked[id(obj)] = (obj, key, path)
             continue
         for names, child in _children(obj):
-            there = [] if node is None else [_child(nodes, node, name) for name in names]
+            children = [] if node is None else [_child(nodes, node, name) for name in names]
             where = f"{path}/{names[0]}" if path else names[0]
             waiting.append(
-                (where, child, next((index for index in there if index is not None), None))
+                (where, child, next((index for index in children if index is not None), None))
             )
     return walked
 
 
-def _children(each: Any) -> Iterator[tuple[list[str], Any]]:
+def _children(obj: Any) -> Iterator[tuple[list[str], Any]]:
     """Yield an object's children, each with its possible names in a checkpoint."""
-    if isinstance(each, Mapping | list | tuple):
-        items = each.items() if isinstance(each, Mapping) else enumerate(each)
+    if isinstance(obj, Mapping | list | tuple):
+        items = obj.items() if isinstance(obj, Mapping) else enumerate(obj)
         yield from (([str(key)], value) for key, value in items)
         return
-    if isinstance(each, keras.Sequential | Functional):
-        yield from _layers_by_position(each)
+    if isinstance(obj, keras.Sequential | Functional):
+        yield from _layers_by_position(obj)
     tracked: Mapping[str, Any] = {}
-    if hasattr(each, "_trackable_children"):
-        tracked = each._trackable_children()
+    if hasattr(obj, "_trackable_children"):
+        tracked = obj._trackable_children()
         for name, child in tracked.items():
             if name not in _NOT_OF_THE_MODEL:
                 called = str(getattr(child, "name", "")).partition(":")[0]
                 yield [name, called] if is_variable(child) else [name], child
-    if isinstance(each, keras.layers.Layer):
+    if isinstance(obj, keras.layers.Layer):
         # Layers in lists and dictionaries: Keras 2 tracked them for TensorFlow, Keras 3 does not.
         beside = {*tracked, *_NOT_OF_THE_MODEL, keras_names.LAYERS}
-        for name, child in sorted(vars(each).items()):
+        for name, child in sorted(vars(obj).items()):
             if isinstance(child, list | tuple | Mapping) and name not in beside:
                 yield [name], child
 
@@ -625,12 +628,11 @@ def _root_of(
         return node
     fitting: dict[frozenset[str], tuple[int, str]] = {}
     for name, node in [("", 0), *sorted(children.items())]:
-        keys = frozenset(
-            key
-            for variable, key, _ in _walk(nodes, node, model).values()
-            if key and list(variable.shape) == list(shapes.get(key, [-1]))
-        )
-        fitting.setdefault(keys, (node, name))
+        keys: set[str] = set()
+        for variable, key, _ in _walk(nodes, node, model).values():
+            if key and list(variable.shape) == list(shapes.get(key, [-1])):
+                keys.add(key)
+        fitting.setdefault(frozenset(keys), (node, name))
     most = max(map(len, fitting))
     best = [candidate for keys, candidate in fitting.items() if len(keys) == most]
     if most and len(best) > 1:

@@ -95,8 +95,8 @@ def locate(options: WarmStart) -> LocatedFile:
     if prefixed is not None:
         return prefixed
     near = sorted(p.name for p in path.parent.iterdir()) if path.parent.is_dir() else None
-    there = "there is no such directory" if near is None else f"the directory has {_some(near)}"
-    msg = f"the warm start {path.absolute()} does not exist ({there}); {EXPECTED}"
+    contents = "there is no such directory" if near is None else f"the directory has {_some(near)}"
+    msg = f"the warm start {path.absolute()} does not exist ({contents}); {EXPECTED}"
     raise WarmStartError(msg)
 
 
@@ -109,14 +109,14 @@ def describe_warm_start(options: WarmStart) -> dict[str, Any]:
     return {**options.describe(), "digest": digest}
 
 
-def digest_now(options: WarmStart, notice: Callable[[str], None]) -> dict[str, str]:
+def digest_now(options: WarmStart, notify: Callable[[str], None]) -> dict[str, str]:
     """Return the digest of a resumed trial's warm start by path; empty, with a notice, if it is missing."""
     try:
         located = locate(options)
         return {str(located.path): located.digest()}
     except (WarmStartError, CheckpointError) as error:
-        notice(
-            f"{error}. This trial began from it and resumes from its own checkpoint; without the "
+        notify(
+            f"{error}. This trial started from it and resumes from its own checkpoint; without the "
             "file it can be neither started again nor verified"
         )
         return {}
@@ -181,26 +181,23 @@ def _steps(path: Location) -> list[Location]:
         for pattern in ("step-*", "checkpoints/step-*", "attempt-*/checkpoints/step-*"):
             steps += path.glob(pattern)
     named = {step: name for step in steps if (name := CheckpointName.parse(step.name))}
-    return sorted(named, key=lambda each: (named[each], str(each.parent)))
+    return sorted(named, key=lambda step: (named[step], str(step.parent)))
 
 
 def _at(path: Location, steps: list[Location], options: WarmStart) -> Location:
     if options.at == "last":
         return steps[-1]
     checkpoints = read_kept((), steps)
+    good = [checkpoint for checkpoint in checkpoints if checkpoint.good]
     # Within an epoch, no metrics are known.
-    ends = [
-        checkpoint
-        for checkpoint in checkpoints
-        if checkpoint.good and (checkpoint.metrics or not checkpoint.step)
-    ]
-    wanted = [end.path for end in ends if end.epoch == options.at]
-    if not wanted:
-        there = ", ".join(str(epoch) for epoch in sorted({end.epoch for end in ends}))
-        has = f"it has some after {there}" if there else "it has none at the end of an epoch"
+    ends = [checkpoint for checkpoint in good if checkpoint.metrics or not checkpoint.step]
+    matching = [end.path for end in ends if end.epoch == options.at]
+    if not matching:
+        epochs = ", ".join(str(epoch) for epoch in sorted({end.epoch for end in ends}))
+        has = f"it has some after {epochs}" if epochs else "it has none at the end of an epoch"
         msg = f"{path} has no checkpoint after {counted(int(options.at), 'epoch')}; {has}"
         raise WarmStartError(msg)
-    return wanted[-1]
+    return matching[-1]
 
 
 def _prefix(path: Path) -> LocatedFile | None:
