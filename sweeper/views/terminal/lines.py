@@ -85,14 +85,14 @@ class EventLines:
             case TrialVerified():
                 return f"trial {event.trial} verified {event.verdict} {time_text(event.seconds)}"
             case CheckpointKept():
-                kept = (
+                line = (
                     f"trial {event.trial} checkpoint at step {event.step} {size_text(event.bytes)}"
                 )
                 if event.seconds is not None:
-                    kept += f" in {time_text(event.seconds)}"
+                    line += f" in {time_text(event.seconds)}"
                 if event.stalled_seconds is not None:
-                    kept += f", training waited {time_text(event.stalled_seconds)}"
-                return kept
+                    line += f", training waited {time_text(event.stalled_seconds)}"
+                return line
             case CheckpointMeasured():
                 metrics = metrics_text(event.metrics, self._objective)
                 return f"trial {event.trial} measured at step {event.step} {metrics}".rstrip()
@@ -108,19 +108,19 @@ class EventLines:
             return f"study {event.study}: 0/{event.total} {event.done}, {workers}"
         status = event.status
         self._objective = status.objective
-        done = f"{status.finished}/{status.target} done"
+        progress = f"{status.finished}/{status.target} done"
         named = named_directions_text(event)
         objectives = f"{named}; " if named else ""
         storage = f"storage {shown_url(event.storage)}"
-        return f"study {status.study}: {objectives}{done}, {workers}, {storage}"
+        return f"study {status.study}: {objectives}{progress}, {workers}, {storage}"
 
     def _training(self, event: TrainingStarted | EpochFinished | AttemptEnded) -> str:
         if isinstance(event, TrainingStarted):
             self.epochs[event.trial] = event.epochs
             attempt = self._attempts.get(event.trial, 1)
-            how = f"resumed at step {event.start_step}" if event.start_step else "started"
+            start = f"resumed at step {event.start_step}" if event.start_step else "started"
             params = params_text(event.params)
-            return f"trial {event.trial} attempt {attempt} {how} {params}".rstrip()
+            return f"trial {event.trial} attempt {attempt} {start} {params}".rstrip()
         if isinstance(event, EpochFinished):
             epochs = self.epochs.get(event.trial)
             of = "" if epochs is None else f"/{epochs}"
@@ -186,12 +186,13 @@ class LineProgress:
         if len(line) <= room:
             return f"{line}{self._state.brief()}"
         state = self._state.brief(leads=False)
-        words, kept = line.split(" "), int(isinstance(event, EpochFinished))
+        words = line.split(" ")
+        trailing_words = int(isinstance(event, EpochFinished))
         if isinstance(event, TrainingStarted | EpochFinished) and len(line) + len(state) > WIDTH:
             # An epoch's seconds are its last word.
-            words[len(words) - kept : len(words) - kept] = ["…"]
+            words[len(words) - trailing_words : len(words) - trailing_words] = ["…"]
             while len(" ".join(words)) + len(state) > WIDTH and len(words) > _LEAST_WORDS:
-                del words[-2 - kept]
+                del words[-2 - trailing_words]
         return f"{' '.join(words)}{state}"
 
     def _say_waiting(self, event: Event) -> None:
