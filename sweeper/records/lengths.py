@@ -42,9 +42,9 @@ class LengthRecord:
     values: Mapping[str, float] | None = None
 
     def __str__(self) -> str:
-        given = {"value": self.value} if self.values is None else self.values
-        trained = counted(self.trained, "epoch")
-        return f"{self.state} after {trained} of {self.epochs}, {values_shown(given)}"
+        values = {"value": self.value} if self.values is None else self.values
+        epochs = counted(self.trained, "epoch")
+        return f"{self.state} after {epochs} of {self.epochs}, {values_shown(values)}"
 
     def to_json(self) -> dict[str, Any]:
         return {
