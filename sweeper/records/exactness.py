@@ -155,11 +155,9 @@ class VerificationRecord:
 
     def __str__(self) -> str:
         epoch = None if self.epoch is None else self.epoch + 1
-        differing = {"epoch": epoch, "step": self.step, "variable": self.variable}
-        places = values_shown(
-            {name: place for name, place in differing.items() if place is not None}
-        )
-        position = f" at {places}" if places else ""
+        first = {"epoch": epoch, "step": self.step, "variable": self.variable}
+        differing = {name: value for name, value in first.items() if value is not None}
+        position = f" at {values_shown(differing)}" if differing else ""
         return f"{self.mode} of {self.checked_at:%Y-%m-%d %H:%M}: {self.verdict}{position}"
 
     def to_json(self) -> dict[str, Any]:
