@@ -339,7 +339,9 @@ class Flags:
     @property
     def verbosity(self) -> "Verbosity":
         """Return how much progress is reported."""
-        return "quiet" if self.quiet else "verbose" if self.verbose else "normal"
+        if self.quiet:
+            return "quiet"
+        return "verbose" if self.verbose else "normal"
 
     def worker_options(self, settings: "Settings", slots: int | None) -> "WorkerOptions":
         """Return the options of a worker: the settings and the options of this command."""

@@ -267,6 +267,7 @@ _LOOK = 0.25
 """Seconds between two queries of the remaining workers."""
 
 _WAIT = 120.0
+"""Seconds that ``sweeper stop`` waits by default for steps and checkpoints to end."""
 
 
 @expanded("storage runs_dir")

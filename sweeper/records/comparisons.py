@@ -4,7 +4,7 @@ All functions are pure. Repeat r of every configuration has the same seed, so tw
 compared by the differences of their values with the same repeat. The leader is the configuration with
 the best mean, and was therefore chosen among all pairs; a correction for the comparisons with the
 leader alone would call one of eight equal configurations better in 11% of the cases. So Holm's
-correction begins with the number of all pairs.
+correction starts with the number of all pairs.
 
 A metric in steps, such as an accuracy on 200 samples, gives equal differences by chance, and few repeats
 give nearly equal ones. Their spread counts as at least half a step, which is the smallest difference of two
@@ -43,7 +43,7 @@ _SHARE = 0.5
 """Least spread, as a share of a step: a value is known to half a step. A whole one would halve the power."""
 
 _VISIBLE = 4.0
-"""Spreads of a difference that is visible without a test; repeats that tell only larger ones tell nothing."""
+"""Spreads of a difference that is visible without a test; repeats that show only larger ones are of no use."""
 
 _LOOK_RATIO = 1.2
 """Least ratio of the repeats of two tests of a race: tests of nearly the same values spend the level."""
@@ -203,7 +203,7 @@ def _p(differences: Sequence[float], step: float) -> float | None:
 
 
 def _holm(ps: Mapping[int, float | None], hypotheses: int) -> dict[int, float | None]:
-    """Return the p's after Holm's correction, which begins with this number of hypotheses."""
+    """Return the p's after Holm's correction, which starts with this number of hypotheses."""
     corrected: dict[int, float | None] = dict.fromkeys(ps)
     largest = 0.0
     remaining = hypotheses
@@ -215,7 +215,7 @@ def _holm(ps: Mapping[int, float | None], hypotheses: int) -> dict[int, float | 
 
 
 def tells_nothing(repeats: int, configurations: int, level: float = LEVEL) -> bool:
-    """Return whether so few repeats can only tell differences that are visible without a test."""
+    """Return whether so few repeats can only show differences that are visible without a test."""
     from scipy import special
 
     pairs = configurations * (configurations - 1) // 2

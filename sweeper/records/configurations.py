@@ -25,7 +25,7 @@ from sweeper.spec.repeating import Repeating
 from sweeper.spec.space import CategoricalChoice
 
 TrialState = Literal["waiting", "running", "interrupted", "paused", "complete", "pruned", "failed"]
-"""State of a trial. "interrupted": begun, no live attempt, will be resumed. "paused": at a rung of its
+"""State of a trial. "interrupted": started, no live attempt, will be resumed. "paused": at a rung of its
 budget; it continues if it is promoted there."""
 
 _SHOWN = 6
@@ -165,7 +165,9 @@ def configurations_of(
     def rank(number: int) -> tuple[Any, ...]:
         if number not in complete:
             return (3, 0.0, number)
-        order = 0 if number == leader else 1 if number in standing.running else 2
+        order = 1 if number in standing.running else 2
+        if number == leader:
+            order = 0
         return (order, sign * fmean(complete[number].values()), number)
 
     records = []
@@ -196,7 +198,7 @@ def _groups(
 ) -> tuple[dict[int, list[Training]], dict[int, list[int]]]:
     """Return the trained trials of each configuration, and the numbers of those that reuse a result.
 
-    Trials that still run are apart, because their factories may not have asked for all parameters.
+    Trials that still run are apart, because their factories may not have suggested all parameters.
     """
     trainings: dict[int, list[Training]] = {}
     reused: dict[int, list[int]] = {}

@@ -63,9 +63,11 @@ def ranking_objective(
         msg = f"direction {direction!r}; expected 'maximize' or 'minimize'"
         raise UsageError(msg)
     name = (objectives[0].name if metric is None else metric).removeprefix("val_")
-    requested: Direction | None = (
-        "maximize" if direction == "maximize" else "minimize" if direction == "minimize" else None
-    )
+    requested: Direction | None = None
+    if direction == "maximize":
+        requested = "maximize"
+    elif direction == "minimize":
+        requested = "minimize"
     for objective in objectives:
         if objective.name.removeprefix("val_") == name:
             return Objective(name, requested or objective.direction)

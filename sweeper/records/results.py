@@ -175,7 +175,7 @@ _MISTAKES = (
 
 @dataclass(frozen=True, slots=True)
 class TrialStatus:
-    """Progress of one trial that has begun.
+    """Progress of one trial that has started.
 
     Attributes:
         number: The trial's number, from 0.
@@ -250,10 +250,10 @@ class StudyStatus:
         target: The exact total of trials, over all runs.
         complete: Number of trials that trained to their end.
         running: Number of trials with a live attempt.
-        interrupted: Number of trials that have begun, have no live attempt, and will be resumed.
+        interrupted: Number of trials that have started, have no live attempt, and will be resumed.
         pruned: Number of trials that the pruner or a rung of the budget ended.
         failed: Number of failed trials.
-        waiting: Number of trials that have not begun.
+        waiting: Number of trials that have not started.
         best: The best complete trial; None without one, and with several objectives.
         objectives: The objectives of a study with several, in order; empty otherwise.
         pareto: The trials of the Pareto front, with several objectives.
@@ -263,7 +263,7 @@ class StudyStatus:
         objective: The metric by which trials are compared, the first of several.
         direction: Direction of that metric.
         paused: Number of trials that wait at a rung of the budget.
-        trials: Every trial that has begun, by number; empty if they were not requested.
+        trials: Every trial that has started, by number; empty if they were not requested.
         configurations: Its configurations under the present code, complete ones by rank; empty in a
             study that trains each once, and if the trials were not requested. ``best`` is then the
             leading configuration's best trial, with the mean as its value.
@@ -417,7 +417,7 @@ class EpochRecord:
 
     Attributes:
         epoch: Its number, from 0, as in Keras and in ``show --json``.
-        metrics: All metrics in its logs, by name; those of validation begin with ``val_``.
+        metrics: All metrics in its logs, by name; those of validation start with ``val_``.
 
     Examples:
         >>> sorted(study.results().best.epochs[0].metrics)
@@ -511,7 +511,7 @@ class TrialRecord(HasModel):
     Attributes:
         study: The study's name.
         number: Its number in the study, from 0.
-        state: "waiting", "running", "interrupted" (begun, no live attempt, will be resumed), "paused"
+        state: "waiting", "running", "interrupted" (started, no live attempt, will be resumed), "paused"
             (at a rung of the study's budget), "complete", "pruned" or "failed".
         params: Its parameters, by name.
         epochs: All finished epochs, in order.
@@ -542,7 +542,7 @@ class TrialRecord(HasModel):
             ``"written"``), each with ``path`` and ``digest``, and what was noticed about them
             (``"notices"``).
         reuses: Number of the earlier trial with the same parameters whose result it has, because it was
-            not trained (``duplicates="reuse"``); None for a trial with a training of its own.
+            not trained (``duplicates="reuse"``); None for a trial that was trained.
         proposals: Number of earlier proposals of its parameters, if it was trained with the seeds that
             follow theirs (``duplicates="train"`` with repeats).
         mean_of: Number of the configuration of which ``value`` is the mean, in `StudyResults.best` of a

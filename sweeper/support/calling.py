@@ -38,6 +38,7 @@ def retrying(
     while True:
         try:
             return call()
+        # Of every kind, because `may_pass` alone decides which errors are temporary.
         except BaseException as error:
             length = pause * _JITTER.uniform(0.5, 1.5)
             if not may_pass(error) or time.monotonic() + length >= deadline:

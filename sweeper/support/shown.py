@@ -113,7 +113,10 @@ def _shown_parameter(part: str) -> str:
     name, equals, value = part.partition("=")
     if not part or (equals and name in _HARMLESS):
         return part
-    return f"{name}={_HIDDEN}" if equals and value else (part if equals else _HIDDEN)
+    if not equals:
+        # What is no parameter may be the rest of a password.
+        return _HIDDEN
+    return f"{name}={_HIDDEN}" if value else part
 
 
 def _secrets(url: str) -> set[str]:

@@ -32,6 +32,7 @@ from sweeper.views.tables import STATE_STYLES, exactness_line, next_lines, plain
 
 _DIGEST = 12
 _SHOWN_EPOCHS = 30
+_SHOWN_TRIALS = 8
 _SHOWN_FILES = 5
 _MARK = "*"
 
@@ -226,7 +227,9 @@ def _rungs(trial: TrialRecord) -> _Cells:
         summary = ""
         if rung.decision is not None:
             promoted = [compared for compared in rung.decision.compared if compared.promoted]
-            names = ", ".join(f"{t.number} ({value_text(t.value, 6)})" for t in promoted[:8])
+            names = ", ".join(
+                f"{t.number} ({value_text(t.value, 6)})" for t in promoted[:_SHOWN_TRIALS]
+            )
             summary = (
                 f"{counted(len(rung.decision.compared), 'trial')}; promoted: {names or 'none'}"
             )

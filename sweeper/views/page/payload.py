@@ -31,7 +31,9 @@ if TYPE_CHECKING:
 _LARGEST_NUMBER = 2**53
 """The largest whole number that a browser reads exactly."""
 
-_LOG_BYTES = 8192
+LOG_BYTES = 8192
+"""Size of the end of a log on the page."""
+
 _ESTIMATED = 300
 """Number of trials up to which a poll estimates the time left."""
 
@@ -151,7 +153,7 @@ def range_json(distribution: Distribution) -> dict[str, Any]:
     return {"kind": "number", "whole": whole, **json_fields(distribution, "low", "high", "log")}
 
 
-def log_tail(runs_dir: Path | None, trial: TrialRecord, most: int = _LOG_BYTES) -> str:
+def log_tail(runs_dir: Path | None, trial: TrialRecord, most: int = LOG_BYTES) -> str:
     """Return the end of the log of a trial's newest attempt; empty if this machine has none."""
     if runs_dir is None or not trial.attempts:
         return ""
@@ -212,7 +214,7 @@ class _PolledStudy:
 
 
 class LivePayloads:
-    """Data of the pages of a dashboard, which answers only with what has changed; safe for threads.
+    """Data of the pages of a dashboard, of which an answer has only the changes; safe for threads.
 
     Importances of parameters are computed again once there are a tenth more complete trials.
     """
@@ -229,7 +231,7 @@ class LivePayloads:
 
         The data are None if it lacks nothing. ``more`` is added to the study's part.
         """
-        # The server answers each poll in a thread of its own, and they share what was read.
+        # The server answers each poll in a separate thread, and they share what was read.
         with self._lock:
             state = self._read(repository, name)
             version = f"{state.token}-{state.version}"

@@ -21,7 +21,15 @@ from sweeper.db.repository import Repository
 from sweeper.errors import UsageError
 from sweeper.spec.settings import Settings
 from sweeper.support.installation import VERSION, install_command
-from sweeper.views.page.payload import Advice, importances, joined, log_tail, study_json, trial_json
+from sweeper.views.page.payload import (
+    LOG_BYTES,
+    Advice,
+    importances,
+    joined,
+    log_tail,
+    study_json,
+    trial_json,
+)
 
 if TYPE_CHECKING:
     import jinja2
@@ -60,7 +68,7 @@ def make_report(
     head |= {"importance": importances(results), "all": True, "version": ""}
     if results.status.finished < results.status.target:
         head["notices"].append("The study is not finished; this page shows its present state.")
-    most = min(_LOGS_BYTES // max(len(results.trials), 1), 8192)
+    most = min(_LOGS_BYTES // max(len(results.trials), 1), LOG_BYTES)
     logs = [log_tail(settings.runs_dir, trial, most) for trial in results.trials]
     trials = [
         trial_json(t, advice.trial(t), log) for t, log in zip(results.trials, logs, strict=True)
