@@ -54,8 +54,8 @@ def trial_on_terminal(
     if trial.error:
         parts += [Text(""), Text(_without_repetition(trial.error), style="red")]
     headers = ["attempt", "where", "from step", "to step", "worked", "began (UTC)", "end"]
-    parts += _own_table(headers, _attempts(trial))
-    parts += _own_table(["after epoch", study.objective, "decision", "compared"], _rungs(trial))
+    parts += _section(headers, _attempts(trial))
+    parts += _section(["after epoch", study.objective, "decision", "compared"], _rungs(trial))
     if trial.earlier_lengths:
         lengths = [
             [
@@ -67,7 +67,7 @@ def trial_on_terminal(
             ]
             for length in trial.lengths
         ]
-        parts += _own_table(["length", "epochs trained", "state", "value", "digest"], lengths)
+        parts += _section(["length", "epochs trained", "state", "value", "digest"], lengths)
     latest = trial.epochs[-_SHOWN_EPOCHS:]
     hidden = len(trial.epochs) - len(latest)
     reported = dict.fromkeys((name for epoch in latest for name in epoch.metrics), 0.0)
@@ -81,14 +81,14 @@ def trial_on_terminal(
         for e in latest
     ]
     cut = f"{hidden} earlier epochs: use --json or --csv" if hidden else ""
-    parts += _own_table(["epoch", *names], epochs, cut=cut, left=())
+    parts += _section(["epoch", *names], epochs, cut=cut, left=())
     parts += _checkpoints(trial)
-    parts += _own_table(["how", "found", "when (UTC)", "what was said"], _verified(trial))
+    parts += _section(["how", "found", "when (UTC)", "what was said"], _verified(trial))
     evaluations = [
         [e.data, e.step, e.epoch, "no" if e.path is None else "yes", params_text(e.metrics)]
         for e in trial.evaluations
     ]
-    parts += _own_table(["evaluated on", "step", "after epoch", "kept", "metrics"], evaluations)
+    parts += _section(["evaluated on", "step", "after epoch", "kept", "metrics"], evaluations)
     whole = Text.assemble("the study's ", exactness_line(study.exactness))
     return Group(*parts, Text(""), whole, *next_lines(commands))
 
@@ -107,7 +107,7 @@ def _checkpoints(trial: TrialRecord) -> list[RenderableType]:
         size = size_text(checkpoint.bytes)
         digest = checkpoint.digest[:_DIGEST]
         rows.append([checkpoint.step, checkpoint.epoch, size, digest, path])
-    table = _own_table(["step", "after epoch", "size", "digest", "checkpoint"], rows)
+    table = _section(["step", "after epoch", "size", "digest", "checkpoint"], rows)
     return [*table, Text(f"in {directory}", no_wrap=True, overflow="ignore")]
 
 
@@ -193,7 +193,7 @@ def _grid() -> Table:
     return grid
 
 
-def _own_table(
+def _section(
     headers: Sequence[str], rows: _Cells, *, cut: str = "", left: Sequence[str] | None = None
 ) -> list[RenderableType]:
     """Return a table below an empty line, with its last column at the left; empty without rows."""

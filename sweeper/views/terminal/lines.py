@@ -168,7 +168,7 @@ class LineProgress:
         with self._lock:
             self._state.apply(event)
             line = self._lines.line(event)
-            self._say_waiting(event)
+            self._write_activity(event)
             trial = getattr(event, "trial", -1)
             if line is None or not is_reported(
                 event, self._verbosity, self._lines.epochs.get(trial)
@@ -176,9 +176,9 @@ class LineProgress:
                 return
             opens = isinstance(event, StudyOpened | ChecksOpened)
             stateless = opens or isinstance(event, Notice)
-            self._say(line if stateless else self._with_state(event, line))
+            self._write(line if stateless else self._with_state(event, line))
             if self._waiting and isinstance(event, TrainingStarted):
-                self._say(f"trial {trial}: tracing and running its first step ...")
+                self._write(f"trial {trial}: tracing and running its first step ...")
 
     def _with_state(self, event: Event, line: str) -> str:
         """Return the line with the run's state, without what does not fit; no error is cut."""
@@ -195,28 +195,28 @@ class LineProgress:
                 del words[-2 - trailing_words]
         return f"{' '.join(words)}{state}"
 
-    def _say_waiting(self, event: Event) -> None:
-        """Report the current activity before the end of the run's first epoch."""
+    def _write_activity(self, event: Event) -> None:
+        """Write the current activity before the end of the run's first epoch."""
         if isinstance(event, EpochFinished | AttemptEnded | TrialVerified):
             self._waiting = False
         if not self._waiting:
             return
         match event:
             case Doing(trial=None):
-                self._say(f"{event.what} ...")
+                self._write(f"{event.what} ...")
             case Doing():
-                self._say(f"trial {event.trial}: {event.what} ...")
+                self._write(f"trial {event.trial}: {event.what} ...")
             case AttemptStarted():
-                self._say(f"trial {event.trial}: starting ...")
+                self._write(f"trial {event.trial}: starting ...")
             case StepsDone() if self._clock() >= self._next_step:
                 self._next_step = self._clock() + STEP_SECONDS
-                self._say(
+                self._write(
                     f"trial {event.trial}: in epoch {event.epoch + 1}, at step {event.step} ..."
                 )
             case _:
                 return
 
-    def _say(self, line: str) -> None:
+    def _write(self, line: str) -> None:
         self._stream.write(f"{line}\n")
         self._stream.flush()
 
