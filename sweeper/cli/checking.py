@@ -20,7 +20,7 @@ from typing import Annotated, Literal
 import typer
 
 from sweeper.cli.options import READING, Flags, StudyName, expanded, flag, option
-from sweeper.cli.output import json_text, print_csv, print_json, print_table, say_beginning
+from sweeper.cli.output import json_text, print_csv, print_importing, print_json, print_table
 from sweeper.errors import SweeperError, UsageError
 
 DOES_NOT_HOLD = 4
@@ -47,14 +47,14 @@ def check(
     from sweeper.definition.declared import check_target
 
     check_target(source)
-    say_beginning(source)
+    print_importing(source)
     from sweeper.checks.check import check_study
 
     settings = flags.settings()
     report = check_study(
         source,
         workers=settings.workers,
-        tell=lambda doing: typer.echo(f"{doing} ...", err=True),
+        tell=lambda activity: typer.echo(f"{activity} ...", err=True),
     )
     if flags.as_json:
         print_json(report.to_json())
@@ -133,13 +133,13 @@ def evaluate(
         # Before the imports that take seconds.
         split_data_target(data)
     if not flags.quiet:
-        say_beginning(f"the study {study}")
+        print_importing(f"the study {study}")
     from sweeper.api.evaluating import EvaluationRequest, evaluate_study, held_out_data
     from sweeper.run.options import WorkerOptions
     from sweeper.views.terminal.live import progress_listener
 
     with progress_listener(sys.stderr, flags.verbosity) as progress:
-        found = evaluate_study(
+        evaluation = evaluate_study(
             EvaluationRequest(
                 study=study,
                 options=WorkerOptions.resolved(settings, slots=settings.workers),
@@ -150,24 +150,24 @@ def evaluate(
                 direction=direction,
             )
         )
-    shown = found.records[:top]
+    records = evaluation.records[:top]
     if flags.as_json:
-        print_json([{"rank": rank, **each.to_json()} for rank, each in enumerate(shown, 1)])
+        print_json([{"rank": rank, **record.to_json()} for rank, record in enumerate(records, 1)])
     elif flags.as_csv:
         from sweeper.views.formats import evaluation_rows
 
-        print_csv(evaluation_rows(shown))
+        print_csv(evaluation_rows(records))
     else:
         from sweeper.views.verb_tables import ranking_table
 
-        print_table(ranking_table(shown, found.ranked_by))
-    best = found.records[0]
+        print_table(ranking_table(records, evaluation.ranked_by))
+    best = evaluation.records[0]
     words = ["--trial", str(best.trial), "--at", str(best.step), "--format", "keras"]
     output = f"{study}-{best.trial}-{best.step}.keras"
     command = settings.command("export", study, *words, "--output", output)
-    said = f"the best is trial {best.trial} at step {best.step}; its model: {command}"
-    typer.echo(said, err=flags.as_json or flags.as_csv)
-    if found.not_evaluated:
+    message = f"the best is trial {best.trial} at step {best.step}; its model: {command}"
+    typer.echo(message, err=flags.as_json or flags.as_csv)
+    if evaluation.not_evaluated:
         raise typer.Exit(_NOT_ALL)
 
 
@@ -202,7 +202,7 @@ def verify(
         raise UsageError(msg)
     settings = flags.settings()
     if not flags.quiet:
-        say_beginning(f"the study {study}")
+        print_importing(f"the study {study}")
     which: int | Literal["best", "all"] = "best" if trial is None else trial
     kill_seed = secrets.randbelow(1 << 32) if seed is None else seed
     if interrupt:
@@ -212,7 +212,7 @@ def verify(
     from sweeper.views.terminal.live import progress_listener
 
     with progress_listener(sys.stderr, flags.verbosity) as progress:
-        found = verify_study(
+        verification = verify_study(
             VerifyRequest(
                 study=study,
                 which="all" if all_trials else which,
@@ -224,13 +224,13 @@ def verify(
         )
     if report is not None:
         try:
-            report.write_text(f"{json_text(found.to_json())}\n", encoding="utf-8")
+            report.write_text(f"{json_text(verification.to_json())}\n", encoding="utf-8")
         except OSError as error:
             msg = f"the report cannot be written to {report}: {error.strerror or error}"
             raise SweeperError(msg) from None
     if flags.as_json:
-        print_json(found.to_json())
+        print_json(verification.to_json())
     else:
-        typer.echo(str(found))
-    if not found.holds:
+        typer.echo(str(verification))
+    if not verification.holds:
         raise typer.Exit(DOES_NOT_HOLD)

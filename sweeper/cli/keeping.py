@@ -33,11 +33,11 @@ def upgrade(*, flags: Flags) -> None:
     """Upgrade the tables of an older version's database. Copy the database first."""
     from sweeper.db.database import Database
 
-    before, after = Database.upgrade(flags.settings().storage)
-    if before == after:
-        typer.echo(f"nothing to do: the tables have revision {after}")
+    old_revision, new_revision = Database.upgrade(flags.settings().storage)
+    if old_revision == new_revision:
+        typer.echo(f"nothing to do: the tables have revision {new_revision}")
     else:
-        typer.echo(f"upgraded from revision {before} to {after}")
+        typer.echo(f"upgraded from revision {old_revision} to {new_revision}")
 
 
 @expanded()
@@ -184,9 +184,9 @@ def _lines(exported: "Exported") -> list[str]:
         f"wrote {exported.path}",
         f"  {card['format']} of trial {card['trial']} of {card['study']}, {where}",
     ]
-    for what in ("inputs", "outputs"):
-        for name, form in card["details"].get(what, {}).items():
-            lines.append(f"  {what[:-1]:<8}{name}  {form}")
+    for kind in ("inputs", "outputs"):
+        for name, form in card["details"].get(kind, {}).items():
+            lines.append(f"  {kind[:-1]:<8}{name}  {form}")
     if card["details"].get("needs"):
         lines.append(
             f"  needs   {', '.join(card['details']['needs'])}: import or register them where it is "
@@ -245,7 +245,7 @@ def gc(
                     tell=garbage.append,
                 )
         except BaseException:
-            # What has gone is said, also where the next study ends with an error.
+            # Deleted files are listed even if a later study fails.
             if garbage:
                 _report(garbage, dry_run=dry_run, as_json=flags.as_json)
             raise

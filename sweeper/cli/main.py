@@ -100,16 +100,19 @@ def _expected(error: Any) -> str | None:
     """Return the found and the expected value, if the parser's message lacks the former."""
     detail = getattr(error.__cause__, "errors", lambda: ())()
     if not detail:
-        # A word is missing: what it would be is said as the help says it.
+        # For a missing argument, the help text describes what is expected.
         return error.message or getattr(getattr(error, "param", None), "help", None)
-    kind, bounds = detail[0]["type"], detail[0].get("ctx", {})
-    known = {
+    kind = detail[0]["type"]
+    bounds = detail[0].get("ctx", {})
+    expected = {
         "int_parsing": "a whole number",
         "float_parsing": "a number",
         "greater_than_equal": f"at least {bounds.get('ge')}",
         "less_than_equal": f"at most {bounds.get('le')}",
     }
-    return f"found {detail[0]['input']!r}; expected {known[kind]}" if kind in known else None
+    if kind not in expected:
+        return None
+    return f"found {detail[0]['input']!r}; expected {expected[kind]}"
 
 
 def _build() -> typer.Typer:
@@ -150,6 +153,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         typer.echo(f"interrupted: {late}", err=True)
         return late.exit_code
     finally:
+        # The result is printed, so a late SIGTERM must not change the exit code.
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         # Without it Python's last collections visit a million objects, for 0.3 s.
         gc.freeze()
@@ -162,13 +166,13 @@ def _run(arguments: Sequence[str] | None) -> int:
     except SystemExit as ended:
         return ended.code if isinstance(ended.code, int) else int(ended.code is not None)
     except SweeperError as error:
-        return _say(error, invocation)
+        return _print_error(error, invocation)
     except Exception as error:
-        return _say_unexpected(error, invocation)
+        return _print_unexpected(error, invocation)
     return 0
 
 
-def _say(error: SweeperError, invocation: Invocation) -> int:
+def _print_error(error: SweeperError, invocation: Invocation) -> int:
     if isinstance(error, StudyImportError) and error.traceback:
         typer.echo(error.traceback.rstrip("\n"), err=True)
     elif invocation.debug:
@@ -180,7 +184,7 @@ def _say(error: SweeperError, invocation: Invocation) -> int:
     return error.exit_code
 
 
-def _say_unexpected(error: Exception, invocation: Invocation) -> int:
+def _print_unexpected(error: Exception, invocation: Invocation) -> int:
     if invocation.debug:
         _print_traceback(error)
     summary = shown_text(" ".join(shown_error(error).split()))

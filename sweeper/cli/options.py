@@ -29,12 +29,12 @@ _PATIENCE = 1.0
 
 
 def complete_study(context: typer.Context, incomplete: str) -> list[str]:
-    """Return the names of stored studies that begin with ``incomplete``."""
+    """Return the names of stored studies that start with ``incomplete``."""
     return _completed(context, incomplete, lambda repository: repository.study_names())
 
 
 def complete_trial(context: typer.Context, incomplete: str) -> list[str]:
-    """Return the trial numbers of the study named before that begin with ``incomplete``."""
+    """Return the trial numbers of the study named before that start with ``incomplete``."""
     study = str(context.params.get("study"))
     return _completed(context, incomplete, lambda repository: repository.trial_numbers(study))
 
@@ -42,9 +42,12 @@ def complete_trial(context: typer.Context, incomplete: str) -> list[str]:
 def _completed(
     context: typer.Context, incomplete: str, read: Callable[["Repository"], Iterable[object]]
 ) -> list[str]:
-    """Return what ``read`` finds in the database that the options typed so far select; nothing if it fails."""
-    given = context.params
-    flags = Flags(storage=given.get("storage"), runs_dir=given.get("runs_dir"))
+    """Return the words that ``read`` finds in the selected database; none if it fails.
+
+    The options typed so far select the database.
+    """
+    params = context.params
+    flags = Flags(storage=params.get("storage"), runs_dir=params.get("runs_dir"))
     # The shell shows nothing of an error while a word is completed, so there are no words instead.
     with contextlib.suppress(Exception), open_repository(flags.settings(), _PATIENCE) as repository:
         return [word for word in map(str, read(repository)) if word.startswith(incomplete)]
@@ -89,8 +92,8 @@ def stored_hint(source: str, settings: "Settings") -> str:
     near = difflib.get_close_matches(source, names or (), n=1)
     if not near:
         return ""
-    seen = "has a study of this name" if near[0] == source else f"has a study {near[0]!r}"
-    return f"; the database {seen}, which `{settings.command('resume', near[0])}` resumes"
+    match = "has a study of this name" if near[0] == source else f"has a study {near[0]!r}"
+    return f"; the database {match}, which `{settings.command('resume', near[0])}` resumes"
 
 
 def _file_not_name(path: Path) -> str:
@@ -99,8 +102,8 @@ def _file_not_name(path: Path) -> str:
         hint = f"it defines {' and '.join(map(repr, names))}: use that name"
     else:
         hint = "`sweeper ls` lists the studies that are stored"
-    there = "is a file" if path.is_file() else "looks like a file"
-    return f"{str(path)!r} {there}, and a study's name was expected; {hint}"
+    appearance = "is a file" if path.is_file() else "looks like a file"
+    return f"{str(path)!r} {appearance}, and a study's name was expected; {hint}"
 
 
 def _names_in(path: Path) -> list[str]:
@@ -131,7 +134,7 @@ def _set_debug(context: typer.Context, value: bool) -> None:
 
 
 def option(name: str, metavar: str, help: str, **more: Any) -> Any:  # noqa: A002 - as typer calls it
-    """Return an option with a value, whose help says its default in words."""
+    """Return an option with a value, whose help contains its default in words."""
     return typer.Option(name, metavar=metavar, help=help, show_default=False, **more)
 
 
@@ -320,8 +323,8 @@ class Flags:
             "--json and --csv": self.as_json and self.as_csv,
             "--quiet and --verbose": self.quiet and self.verbose,
         }
-        for names, given in contradicting.items():
-            if given:
+        for names, both in contradicting.items():
+            if both:
                 msg = f"{names} were both given; give one of them"
                 raise UsageError(msg)
 
@@ -336,7 +339,9 @@ class Flags:
     @property
     def verbosity(self) -> "Verbosity":
         """Return how much progress is reported."""
-        return "quiet" if self.quiet else "verbose" if self.verbose else "normal"
+        if self.quiet:
+            return "quiet"
+        return "verbose" if self.verbose else "normal"
 
     def worker_options(self, settings: "Settings", slots: int | None) -> "WorkerOptions":
         """Return the options of a worker: the settings and the options of this command."""
@@ -373,25 +378,27 @@ def expanded(only: str = "", *, without: str = "") -> Callable[[Verb], Verb]:
 
     def expand(verb: Verb) -> Verb:
         signature = inspect.signature(verb)
-        own = [each for each in signature.parameters.values() if each.name != "flags"]
-        known = {field.name: field for field in fields(Flags)}
+        parameters = [
+            parameter for parameter in signature.parameters.values() if parameter.name != "flags"
+        ]
+        flag_fields = {field.name: field for field in fields(Flags)}
         options = [
             inspect.Parameter(
                 name,
                 inspect.Parameter.KEYWORD_ONLY,
-                default=known[name].default,
-                annotation=known[name].type,
+                default=flag_fields[name].default,
+                annotation=flag_fields[name].type,
             )
             for name in [*names, "debug"]
         ]
 
         @functools.wraps(verb)
-        def call(*, debug: bool, **given: Any) -> None:
+        def call(*, debug: bool, **values: Any) -> None:
             del debug
-            flags = Flags(**{name: given.pop(name) for name in names})
-            verb(**given, **({"flags": flags} if names else {}))
+            flags = Flags(**{name: values.pop(name) for name in names})
+            verb(**values, **({"flags": flags} if names else {}))
 
-        call.__signature__ = signature.replace(parameters=[*own, *options])  # type: ignore[attr-defined]
+        call.__signature__ = signature.replace(parameters=[*parameters, *options])  # type: ignore[attr-defined]
         return call
 
     return expand

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
 
-def say_beginning(study: str) -> None:
+def print_importing(study: str) -> None:
     """Print to standard error that TensorFlow and the study are being imported."""
     typer.echo(f"importing TensorFlow and {shown_text(study)} ...", err=True)
 

@@ -62,17 +62,17 @@ def status(
     """Show a study's progress, its trials by rank, and the best so far; as CSV, one row per trial."""
     settings = flags.settings()
     with open_repository(settings, PATIENCE) as reader:
-        found = reader.status(study)
+        summary = reader.status(study)
     if flags.as_json:
-        print_json(found.to_json())
+        print_json(summary.to_json())
     elif flags.as_csv:
         from sweeper.views.formats import trial_status_rows
 
-        print_csv(trial_status_rows(found.trials))
+        print_csv(trial_status_rows(summary.trials))
     else:
         from sweeper.views.tables import study_summary
 
-        print_table(study_summary(found, next_commands(found, settings)))
+        print_table(study_summary(summary, next_commands(summary, settings)))
 
 
 @expanded(READING)
@@ -89,7 +89,7 @@ def show(
     settings = flags.settings()
     with open_repository(settings, PATIENCE) as reader:
         trial = reader.trial(study, number)
-        found = reader.status(study, each=False)
+        summary = reader.status(study, each=False)
     if flags.as_json:
         print_json(trial.to_json())
     elif flags.as_csv:
@@ -98,10 +98,10 @@ def show(
         from sweeper.views.verb_tables import trial_on_terminal
 
         commands = [settings.command("logs", study, str(number))]
-        status = next(each for each in found.trials if each.number == number)
+        status = next(entry for entry in summary.trials if entry.number == number)
         if trial.state == "interrupted" and not status.shows_a_mistake:
             commands.insert(0, settings.command("resume", study))
-        print_table(trial_on_terminal(trial, found, commands))
+        print_table(trial_on_terminal(trial, summary, commands))
 
 
 @expanded(READING)
@@ -121,17 +121,17 @@ def best(
     """
     settings = flags.settings()
     with open_repository(settings, PATIENCE) as reader:
-        found = reader.status(study, all_code=all_code)
-        _check_has_best(found, settings)
-        leading = [found.best.number] if found.best else [t.number for t in found.pareto]
+        summary = reader.status(study, all_code=all_code)
+        _check_has_best(summary, settings)
+        leading = [summary.best.number] if summary.best else [t.number for t in summary.pareto]
         trials = [reader.trial(study, number) for number in leading]
     if flags.as_json:
         front = [trial.to_json() for trial in trials]
-        if found.best:
-            front[0]["value"] = found.best.value
+        if summary.best:
+            front[0]["value"] = summary.best.value
             for name in ("configurations", "confirmed"):
-                front[0][name] = [each.to_json() for each in getattr(found, name)]
-        print_json(front[0] if found.best else front)
+                front[0][name] = [record.to_json() for record in getattr(summary, name)]
+        print_json(front[0] if summary.best else front)
         return
     if flags.as_csv:
         from sweeper.views.formats import trial_rows
@@ -146,33 +146,33 @@ def best(
     )
     from sweeper.views.verb_tables import trial_on_terminal
 
-    if found.best:
-        print_table(trial_on_terminal(trials[0], found))
+    if summary.best:
+        print_table(trial_on_terminal(trials[0], summary))
     else:
-        print_table(TrialsTable([t for t in found.trials if t.number in leading]))
-    for line in comparison_lines(found, settings.command("confirm", study)):
+        print_table(TrialsTable([t for t in summary.trials if t.number in leading]))
+    for line in comparison_lines(summary, settings.command("confirm", study)):
         print_table(line)
-    for line in codes_lines(found):
+    for line in codes_lines(summary):
         print_table(line)
-    if not found.best:
-        print_table(exactness_line(found.exactness))
+    if not summary.best:
+        print_table(exactness_line(summary.exactness))
 
 
-def _check_has_best(found: "StudyStatus", settings: "Settings") -> None:
-    if found.best is not None or found.pareto:
+def _check_has_best(status: "StudyStatus", settings: "Settings") -> None:
+    if status.best is not None or status.pareto:
         return
-    if any(group.best is not None for group in found.codes):
-        again = settings.command("best", found.study, "--all-code")
+    if any(group.best is not None for group in status.codes):
+        command = settings.command("best", status.study, "--all-code")
         msg = (
-            f"study {found.study!r} has no complete trial under its present code, only under "
-            f"earlier code; `{again}` ranks all trials"
+            f"study {status.study!r} has no complete trial under its present code, only under "
+            f"earlier code; `{command}` ranks all trials"
         )
         raise SweeperError(msg)
-    advice = " or ".join(f"`{c}`" for c in next_commands(found, settings))
+    advice = " or ".join(f"`{c}`" for c in next_commands(status, settings))
     from sweeper.records.results import none_complete
 
-    errors = [trial.error for trial in found.trials if trial.state == "failed"]
-    msg = f"{none_complete(found.study, found.target, errors)}. No trial is the best one; see {advice}"
+    errors = [trial.error for trial in status.trials if trial.state == "failed"]
+    msg = f"{none_complete(status.study, status.target, errors)}. No trial is the best one; see {advice}"
     raise SweeperError(msg)
 
 
@@ -180,11 +180,11 @@ def next_commands(status: "StudyStatus", settings: "Settings") -> list[str]:
     """Return commands to suggest after ``status``, exactly as they must be typed."""
     commands = []
     failed = [trial for trial in status.trials if trial.state == "failed"]
-    again = bool(failed) and all(trial.would_fail_again for trial in failed)
+    would_fail_again = bool(failed) and all(trial.would_fail_again for trial in failed)
     mistaken = [trial for trial in status.trials if trial.shows_a_mistake]
     # Several trials that failed with one error have it from the study's code.
     alike = len(failed) > 1 and len({trial.error for trial in failed}) == 1
-    if status.best is None and (mistaken or again or alike):
+    if status.best is None and (mistaken or would_fail_again or alike):
         # Neither the waiting trials nor another attempt can succeed before the study is changed.
         return [settings.command("show", status.study, str((mistaken or failed)[0].number))]
     stuck = [t for t in status.trials if t.state == "interrupted" and t.error is not None]
@@ -192,14 +192,14 @@ def next_commands(status: "StudyStatus", settings: "Settings") -> list[str]:
         # An error interrupted it, so its cause has to be fixed before a resume.
         commands.append(settings.command("show", status.study, str(stuck[0].number)))
     if status.finished < status.target and not status.running:
-        found = status.exactness
-        refused = found.difference is not None and not found.accepted
+        exactness = status.exactness
+        refused = exactness.difference is not None and not exactness.accepted
         words = ["--accept-inexact"] if refused else []
         commands.append(settings.command("resume", status.study, *words))
-    standing = {each.state for each in status.confirmed}
+    standing = {record.state for record in status.confirmed}
     if standing & {"interrupted", "waiting"} and "running" not in standing:
         commands.append(settings.command("resume", confirmation_name(status.study)))
-    if status.failed and not again:
+    if status.failed and not would_fail_again:
         commands.append(settings.command("retry", status.study, "--failed"))
     if status.best is not None:
         number = str(status.best.number)
@@ -226,8 +226,8 @@ def compare(
     flags: Flags,
 ) -> None:
     """Show trials side by side: parameters and metrics, differences marked."""
-    wanted = list(dict.fromkeys(_trial(study, word) for word in trials))
-    if len(wanted) < 2:
+    keys = list(dict.fromkeys(_trial(study, word) for word in trials))
+    if len(keys) < 2:
         msg = (
             f"{' '.join(trials)} names one trial; name two or more, as in "
             f"`sweeper compare {study} 0 1`, or `sweeper compare {study} 0 OTHER:0`"
@@ -235,7 +235,7 @@ def compare(
         raise UsageError(msg)
     settings = flags.settings()
     with open_repository(settings, PATIENCE) as reader:
-        records = [reader.trial(name, number) for name, number in wanted]
+        records = [reader.trial(name, number) for name, number in keys]
     from sweeper.views.formats import trial_rows
     from sweeper.views.verb_tables import Comparison
 
@@ -360,23 +360,23 @@ def logs(
             _follow(reader, paths, study, number)
             return
         trial = reader.trial(study, number)
-    chosen = _attempt(trial, attempt)
-    path = paths.log(number, chosen.number)
+    record = _attempt(trial, attempt)
+    path = paths.log(number, record.number)
     try:
         text = path.read_text(encoding="utf-8", errors="replace")
     except OSError as error:
-        raise _unreadable(path, chosen, error) from None
+        raise _unreadable(path, record, error) from None
     if not text:
-        logs = [(each.number, paths.log(number, each.number)) for each in trial.attempts]
+        logs = [(a.number, paths.log(number, a.number)) for a in trial.attempts]
         others = ", ".join(str(n) for n, log in logs if log.is_file() and log.stat().st_size)
-        there = f"; attempts with output: {others} (--attempt)" if others else ""
-        typer.echo(f"attempt {chosen.number} has printed nothing{there}", err=True)
+        hint = f"; attempts with output: {others} (--attempt)" if others else ""
+        typer.echo(f"attempt {record.number} has printed nothing{hint}", err=True)
     if flags.as_json:
         print_json(
             {
                 "study": study,
                 "number": number,
-                "attempt": chosen.number,
+                "attempt": record.number,
                 "path": str(path),
                 "text": text,
             }
@@ -419,12 +419,13 @@ def _unreadable(path: Path, attempt: "AttemptRecord", error: OSError) -> Sweeper
 def _follow(reader: "Repository", paths: RunPaths, study: str, number: int) -> None:
     """Print what each attempt writes, until the trial has its result or Ctrl-C ends it."""
     current: AttemptRecord | None = None
-    read, over = 0, False
-    # A look may come between two bytes of one letter.
+    read = 0
+    over = False
+    # A read may end between two bytes of one character.
     decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
     try:
         while not over:
-            # How the trial stands is read before its log: what was written before it ended is there.
+            # The state is read before the log: if the trial has ended, the log is complete.
             trial = reader.trial(study, number)
             newest = _attempt(trial)
             current = current or newest

@@ -21,7 +21,7 @@ from sweeper.cli.options import (
     option,
     stored_hint,
 )
-from sweeper.cli.output import print_json, print_table, say_beginning
+from sweeper.cli.output import print_importing, print_json, print_table
 from sweeper.cli.reading import next_commands
 from sweeper.errors import Interrupted, StudyFileError, SweeperError, UsageError
 from sweeper.records.events import Event, StudyOpened
@@ -130,8 +130,8 @@ def confirm(
     """Train the leading configurations again, with new seeds, and rank them by the new values."""
     from sweeper.spec.repeating import ConfirmRequest
 
-    asked = ConfirmRequest(best, tuple(trial or ()), repeats, at_most)
-    _sweep(flags, study=study, confirm=asked)
+    request = ConfirmRequest(best, tuple(trial or ()), repeats, at_most)
+    _sweep(flags, study=study, confirm=request)
 
 
 def _sweep(
@@ -149,14 +149,14 @@ def _sweep(
     settings = flags.settings()
     if settings.engine == "local":
         _check_gpus(settings)
-    known = study
+    opened_study = study
 
     def listen(event: Event) -> None:
-        nonlocal known
+        nonlocal opened_study
         if isinstance(event, StudyOpened):
             # Only this command knows the study's name and the options that were typed.
-            known = event.status.study
-            command = _command(flags, settings, "resume", known)
+            opened_study = event.status.study
+            command = _command(flags, settings, "resume", opened_study)
             event = replace(event, resume_command=command)
         progress(event)
 
@@ -178,7 +178,7 @@ def _sweep(
             check_target(source)
         finished = finished_study(request)
         if finished is None and flags.verbosity != "quiet":
-            say_beginning(source or f"the study {study}")
+            print_importing(source or f"the study {study}")
         isolation = settings.isolation if finished is None else "inline"
         # First, because what is imported below takes a while, and the server takes longer.
         with begin_server(isolation) as server:
@@ -196,25 +196,25 @@ def _sweep(
         msg = f"{error}{stored_hint(source or '', settings)}"
         raise StudyFileError(msg) from None
     except (Interrupted, KeyboardInterrupt) as interruption:
-        # The same run again, if it ended before the study was known.
-        words = ("run", source or "") if known is None else ("resume", known)
+        # The same run again, if it ended before the study was opened.
+        words = ("run", source or "") if opened_study is None else ("resume", opened_study)
         raise _interrupted(interruption, "resume", _command(flags, settings, *words)) from None
     _summarize(results, settings, as_json=flags.as_json)
 
 
 def _check_gpus(settings: "Settings") -> None:
-    """Refuse GPUs that are not there, before there is a study or a worker: nothing is left behind."""
+    """Refuse GPUs that do not exist, before a study or a worker is stored."""
     if settings.gpus is not None:
         from sweeper.run.worker.gpus import find_gpus
 
         find_gpus(settings.gpus)
 
 
-def _interrupted(interruption: BaseException, how: str, command: str) -> typer.Exit:
-    """Print what was interrupted, and the command that goes on with it."""
+def _interrupted(interruption: BaseException, advice: str, command: str) -> typer.Exit:
+    """Print that the command was interrupted, and the command that continues it."""
     typer.echo(f"interrupted: {interruption}" if str(interruption) else "interrupted", err=True)
     if command:
-        typer.echo(f"{how} with:\n  {command}", err=True)
+        typer.echo(f"{advice} with:\n  {command}", err=True)
     return typer.Exit(Interrupted.exit_code)
 
 
@@ -229,11 +229,11 @@ def _summarize(results: "StudyResults", settings: "Settings", *, as_json: bool) 
     if results.status.failed:
         if as_json or not sys.stdout.isatty():
             # The summary above has them, where the terminal shows it.
-            _say_failures(results, settings)
+            _print_failures(results, settings)
         raise typer.Exit(FAILED_TRIALS)
 
 
-def _say_failures(results: "StudyResults", settings: "Settings") -> None:
+def _print_failures(results: "StudyResults", settings: "Settings") -> None:
     """Print each error once, with the trials that it ended and the command that shows the first one."""
     from sweeper.views.formats import last_line
 
@@ -252,7 +252,7 @@ def _command(flags: Flags, settings: "Settings", *words: str) -> str:
         *words,
         workers=flags.workers,
         trials=flags.trials,
-        # A study that is stored knows by now how far its trials train.
+        # The stored study has the new number of epochs by now.
         epochs=flags.epochs if words[0] == "run" else None,
         engine=settings.engine,
         isolation=settings.isolation,
@@ -267,6 +267,7 @@ _LOOK = 0.25
 """Seconds between two queries of the remaining workers."""
 
 _WAIT = 120.0
+"""Seconds that ``sweeper stop`` waits by default for steps and checkpoints to end."""
 
 
 @expanded("storage runs_dir")
@@ -293,17 +294,17 @@ def stop(
     with open_repository(settings) as repository:
         repository.request_stop(study, "kill" if now else "drain")
         deadline = time.monotonic() + wait
-        left = repository.at_work(study)
-        while left and time.monotonic() < deadline:
+        remaining = repository.at_work(study)
+        while remaining and time.monotonic() < deadline:
             time.sleep(_LOOK)
-            left = repository.at_work(study)
+            remaining = repository.at_work(study)
         status = repository.status(study)
-    if left:
-        again = settings.command("stop", study, "--now")
+    if remaining:
+        command = settings.command("stop", study, "--now")
         msg = (
-            f"study {study!r} was asked to stop, and after {wait:g} s {len(left)} "
-            f"{'is' if len(left) == 1 else 'are'} still running: {', '.join(left)}. They may be "
-            f"in a long step or checkpoint; `{again}` kills them"
+            f"study {study!r} was asked to stop, and after {wait:g} s {len(remaining)} "
+            f"{'is' if len(remaining) == 1 else 'are'} still running: {', '.join(remaining)}. They may be "
+            f"in a long step or checkpoint; `{command}` kills them"
         )
         raise SweeperError(msg)
     paused = f", {status.paused} paused at a rung" if status.paused else ""
@@ -381,23 +382,24 @@ def worker(
         _run(_read_spec(study))
         return
     if flags.verbosity != "quiet":
-        say_beginning(f"the study {study}")
+        print_importing(f"the study {study}")
     from sweeper.run.options import DEFAULT_GRACE, HostSpec
 
     grace = DEFAULT_GRACE if flags.grace is None else flags.grace
     flags = replace(flags, workers=slots, grace=grace)
     settings = flags.settings()
     _check_gpus(settings)
-    again = settings.command("worker", study, checkpoints=settings.checkpoints)
-    wanted = settings.workers if slots is not None or settings.gpus is None else None
+    command = settings.command("worker", study, checkpoints=settings.checkpoints)
+    # With GPUs the worker itself finds out how many trials fit on them.
+    slot_count = settings.workers if slots is not None or settings.gpus is None else None
     spec = HostSpec(
         study,
-        flags.worker_options(settings, wanted),
+        flags.worker_options(settings, slot_count),
         source=source,
         unless_stopped=unless_stopped,
-        resume_command=again,
+        resume_command=command,
     )
-    _run(spec, again, flags.verbosity)
+    _run(spec, command, flags.verbosity)
 
 
 def _read_spec(study: str) -> "HostSpec":
@@ -415,7 +417,7 @@ def _read_spec(study: str) -> "HostSpec":
     return spec
 
 
-def _run(spec: "HostSpec", again: str = "", verbosity: "Verbosity" = "normal") -> None:
+def _run(spec: "HostSpec", command: str = "", verbosity: "Verbosity" = "normal") -> None:
     from sweeper.run.cluster.host import run_worker
     from sweeper.views.terminal.live import progress_listener
 
@@ -423,7 +425,7 @@ def _run(spec: "HostSpec", again: str = "", verbosity: "Verbosity" = "normal") -
         with progress_listener(sys.stderr, verbosity) as progress:
             status = run_worker(spec, progress)
     except (Interrupted, KeyboardInterrupt) as interruption:
-        raise _interrupted(interruption, "start it again", again) from None
+        raise _interrupted(interruption, "start it again", command) from None
     typer.echo(
         f"study {status.study}: {status.finished} of {status.target} trials finished, "
         f"{status.failed} of them failed",

@@ -115,19 +115,22 @@ class CodeFingerprint:
         """
         if self.has_text and not before.has_text:
             return () if of_search else (_NOT_COMPARABLE,)
-        found = []
+        changes = []
         for name in sorted({*before.parts, *self.parts}):
-            was, now = before.parts.get(name), self.parts.get(name)
-            free = all(part is None or part.of_search for part in (was, now))
+            old_part = before.parts.get(name)
+            new_part = self.parts.get(name)
+            free = all(part is None or part.of_search for part in (old_part, new_part))
             if of_search is not None and free != of_search:
                 continue
-            if was is None and now is not None:
-                found.append(f"{name} is new{_in(now.file)}")
-            elif was is not None and now is None:
-                found.append(f"{name} is no longer used{_in(was.file, 'it was in ')}")
-            elif was is not None and now is not None and was.digest != now.digest:
-                found.append(f"{name} has changed{_in(now.file)}")
-        return tuple(found)
+            if old_part is None and new_part is not None:
+                changes.append(f"{name} is new{_in(new_part.file)}")
+            elif old_part is not None and new_part is None:
+                changes.append(f"{name} is no longer used{_in(old_part.file, 'it was in ')}")
+            elif (
+                old_part is not None and new_part is not None and old_part.digest != new_part.digest
+            ):
+                changes.append(f"{name} has changed{_in(new_part.file)}")
+        return tuple(changes)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ All functions are pure. Repeat r of every configuration has the same seed, so tw
 compared by the differences of their values with the same repeat. The leader is the configuration with
 the best mean, and was therefore chosen among all pairs; a correction for the comparisons with the
 leader alone would call one of eight equal configurations better in 11% of the cases. So Holm's
-correction begins with the number of all pairs.
+correction starts with the number of all pairs.
 
 A metric in steps, such as an accuracy on 200 samples, gives equal differences by chance, and few repeats
 give nearly equal ones. Their spread counts as at least half a step, which is the smallest difference of two
@@ -43,7 +43,7 @@ _SHARE = 0.5
 """Least spread, as a share of a step: a value is known to half a step. A whole one would halve the power."""
 
 _VISIBLE = 4.0
-"""Spreads of a difference that is visible without a test; repeats that tell only larger ones tell nothing."""
+"""Spreads of a difference that is visible without a test; repeats that show only larger ones are of no use."""
 
 _LOOK_RATIO = 1.2
 """Least ratio of the repeats of two tests of a race: tests of nearly the same values spend the level."""
@@ -111,17 +111,17 @@ def interval_of_mean(
 
     The spread counts as at least ``least``.
     """
-    given = list(values)
-    spread = spread_of(given)
+    sample = list(values)
+    spread = spread_of(sample)
     if spread is None:
         return None
     spread = max(spread, least)
     # `scipy.stats` takes longer to import than everything else that reads studies.
     from scipy import special
 
-    quantile = -float(special.stdtrit(len(given) - 1, level / 2))
-    half = quantile * spread / math.sqrt(len(given))
-    mean = fmean(given)
+    quantile = -float(special.stdtrit(len(sample) - 1, level / 2))
+    half = quantile * spread / math.sqrt(len(sample))
+    mean = fmean(sample)
     return mean - half, mean + half
 
 
@@ -151,33 +151,37 @@ def compare(
     if len(values) < 2:
         return {}
     first = leading(values, direction, values) if leader is None else leader
-    step = _SHARE * resolution_of(value for own in values.values() for value in own.values())
+    all_values = [value for by_repeat in values.values() for value in by_repeat.values()]
+    step = _SHARE * resolution_of(all_values)
     differences = {
-        number: [values[first][r] - own[r] for r in sorted(own) if r in values[first]]
-        for number, own in values.items()
+        number: [values[first][r] - by_repeat[r] for r in sorted(by_repeat) if r in values[first]]
+        for number, by_repeat in values.items()
         if number != first
     }
     sign = 1.0 if direction == "maximize" else -1.0
-    ps = {number: _p(found, step) for number, found in differences.items()}
+    ps = {number: _p(pairs, step) for number, pairs in differences.items()}
     corrected = _holm(ps, len(values) * (len(values) - 1) // 2)
-    found = {}
+    comparisons = {}
     for number, pairs in differences.items():
-        raw, p = ps[number], corrected[number]
+        raw = ps[number]
+        p = corrected[number]
         mean = fmean(pairs) if pairs else math.nan
         better = p is not None and p <= level and sign * mean > 0
-        found[number] = Comparison(
+        needed = None
+        if planned and not better:
+            # At the level of this comparison, so that Holm's correction stays the same.
+            own_level = level * raw / p if raw and p else level
+            needed = needed_repeats(pairs, own_level, least=step)
+        comparisons[number] = Comparison(
             leader=first,
             pairs=len(pairs),
             difference=mean,
             interval=interval_of_mean(pairs, least=step) if planned else None,
             p=p,
             verdict="better" if better else "not distinguishable",
-            # At the level of this comparison, at which its correction stays what it is.
-            needed=None
-            if better or not planned
-            else needed_repeats(pairs, level * raw / p if raw and p else level, least=step),
+            needed=needed,
         )
-    return found
+    return comparisons
 
 
 def _p(differences: Sequence[float], step: float) -> float | None:
@@ -188,7 +192,8 @@ def _p(differences: Sequence[float], step: float) -> float | None:
     spread = spread_of(differences)
     if spread is None:
         return None
-    mean, spread = fmean(differences), max(spread, step)
+    mean = fmean(differences)
+    spread = max(spread, step)
     if spread == 0:
         return 1.0
     from scipy import special
@@ -198,18 +203,19 @@ def _p(differences: Sequence[float], step: float) -> float | None:
 
 
 def _holm(ps: Mapping[int, float | None], hypotheses: int) -> dict[int, float | None]:
-    """Return the p's after Holm's correction, which begins with this number of hypotheses."""
+    """Return the p's after Holm's correction, which starts with this number of hypotheses."""
     corrected: dict[int, float | None] = dict.fromkeys(ps)
-    largest, left = 0.0, hypotheses
+    largest = 0.0
+    remaining = hypotheses
     for p, number in sorted((p, number) for number, p in ps.items() if p is not None):
-        largest = max(largest, min(1.0, left * p))
+        largest = max(largest, min(1.0, remaining * p))
         corrected[number] = largest
-        left -= 1
+        remaining -= 1
     return corrected
 
 
 def tells_nothing(repeats: int, configurations: int, level: float = LEVEL) -> bool:
-    """Return whether so few repeats can only tell differences that are visible without a test."""
+    """Return whether so few repeats can only show differences that are visible without a test."""
     from scipy import special
 
     pairs = configurations * (configurations - 1) // 2
@@ -239,16 +245,16 @@ def needed_repeats(
         missed = special.nctdtr(repeats - 1, math.sqrt(repeats) * mean / spread, critical)
         return 1.0 if math.isnan(missed) else 1 - float(missed)
 
-    found = bisect_left(range(_MOST_NEEDED + 1), POWER, lo=2, key=power)
-    return max(found, len(differences) + 1) if found <= _MOST_NEEDED else None
+    needed = bisect_left(range(_MOST_NEEDED + 1), POWER, lo=2, key=power)
+    return max(needed, len(differences) + 1) if needed <= _MOST_NEEDED else None
 
 
 def looks(repeats: int, at_most: int) -> tuple[int, ...]:
     """Return the numbers of repeats after which a race tests; the first and the last are always there."""
-    found = [repeats]
-    while found[-1] < at_most:
-        found.append(min(at_most, max(found[-1] + 1, math.ceil(found[-1] * _LOOK_RATIO))))
-    return tuple(found)
+    numbers = [repeats]
+    while numbers[-1] < at_most:
+        numbers.append(min(at_most, max(numbers[-1] + 1, math.ceil(numbers[-1] * _LOOK_RATIO))))
+    return tuple(numbers)
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,14 +293,14 @@ def race(ended: Mapping[int, float | None], direction: str, repeating: Repeating
             return Race(running, leader, repeat, level)
         running = tuple(number for number in running if values[number][repeat] is not None)
         if running and repeat + 1 in tests:
-            known = {
-                number: {r: v for r, v in own.items() if r <= repeat and v is not None}
-                for number, own in values.items()
-            }
-            seen = {number: own for number, own in known.items() if len(own) > 1}
-            leader = leading(seen, direction, running)
-            found = compare(seen, direction, leader=leader, level=level, planned=False)
-            running = tuple(n for n in running if n == leader or found[n].verdict != "better")
+            comparable = {}
+            for number, by_repeat in values.items():
+                complete = {r: v for r, v in by_repeat.items() if r <= repeat and v is not None}
+                if len(complete) > 1:
+                    comparable[number] = complete
+            leader = leading(comparable, direction, running)
+            comparisons = compare(comparable, direction, leader=leader, level=level, planned=False)
+            running = tuple(n for n in running if n == leader or comparisons[n].verdict != "better")
             if len(running) == 1:
                 break
     return Race(running, leader, None, level)

@@ -25,7 +25,7 @@ from sweeper.spec.repeating import Repeating
 from sweeper.spec.space import CategoricalChoice
 
 TrialState = Literal["waiting", "running", "interrupted", "paused", "complete", "pruned", "failed"]
-"""State of a trial. "interrupted": begun, no live attempt, will be resumed. "paused": at a rung of its
+"""State of a trial. "interrupted": started, no live attempt, will be resumed. "paused": at a rung of its
 budget; it continues if it is promoted there."""
 
 _SHOWN = 6
@@ -83,8 +83,8 @@ class ConfigurationRecord(JsonRecord):
 
     def __str__(self) -> str:
         verdict = "" if self.comparison is None else f", {self.comparison.verdict}"
-        done = counted(len(self.values), "repeat")
-        return f"configuration {self.number} {self.state}, {self.text} over {done}{verdict}"
+        repeats = counted(len(self.values), "repeat")
+        return f"configuration {self.number} {self.state}, {self.text} over {repeats}{verdict}"
 
 
 class Training(Protocol):
@@ -138,15 +138,15 @@ def configurations_of(
     The stored definition has the repeats. Without ``compared``, there are no intervals and comparisons.
     """
     repeating = Repeating.of(definition)
-    trained = sorted(trials, key=lambda each: each.number)
+    ordered = sorted(trials, key=lambda trial: trial.number)
     standing = None
     if repeating.confirmed:
-        ended = {t.number: t.value for t in trained if t.state in ("complete", "failed")}
+        ended = {t.number: t.value for t in ordered if t.state in ("complete", "failed")}
         standing = race(ended, direction, repeating)
         if standing.leader is not None and standing.round is not None:
             # Whole rounds decide, so a training of the round in progress changes nothing yet.
-            trained = [t for t in trained if repeating.repeat_of(t.number) < standing.round]
-    groups, reused = _groups(trained, repeating)
+            ordered = [t for t in ordered if repeating.repeat_of(t.number) < standing.round]
+    groups, reused = _groups(ordered, repeating)
     values = {number: _values(group, repeating) for number, group in groups.items()}
     states = {number: _state(group, repeating) for number, group in groups.items()}
     if standing is not None and standing.leader is None:
@@ -165,30 +165,32 @@ def configurations_of(
     def rank(number: int) -> tuple[Any, ...]:
         if number not in complete:
             return (3, 0.0, number)
-        order = 0 if number == leader else 1 if number in standing.running else 2
+        order = 1 if number in standing.running else 2
+        if number == leader:
+            order = 0
         return (order, sign * fmean(complete[number].values()), number)
 
-    found = []
+    records = []
     for number in sorted(groups, key=rank):
-        own = values[number]
+        by_repeat = values[number]
         complete_trials = _complete(groups[number])
         best = min(((sign * value, number) for number, value in complete_trials), default=None)
         record = ConfigurationRecord(
             number=number,
             state=states[number],
             params=groups[number][0].params,
-            values=own,
-            mean=fmean(own.values()) if own else None,
-            std=spread_of(list(own.values())),
+            values=by_repeat,
+            mean=fmean(by_repeat.values()) if by_repeat else None,
+            std=spread_of(list(by_repeat.values())),
             # SciPy takes longer to import than everything else that lists studies.
-            interval=interval_of_mean(own.values()) if compared else None,
+            interval=interval_of_mean(by_repeat.values()) if compared else None,
             trials=tuple(trial.number for trial in groups[number]),
             best_trial=None if best is None else best[1],
             comparison=comparisons.get(number),
             reused=tuple(reused.get(number, ())),
         )
-        found.append(record)
-    return tuple(found)
+        records.append(record)
+    return tuple(records)
 
 
 def _groups(
@@ -196,16 +198,16 @@ def _groups(
 ) -> tuple[dict[int, list[Training]], dict[int, list[int]]]:
     """Return the trained trials of each configuration, and the numbers of those that reuse a result.
 
-    Trials that still run are apart, because their factories may not have asked for all parameters.
+    Trials that still run are apart, because their factories may not have suggested all parameters.
     """
-    own: dict[int, list[Training]] = {}
+    trainings: dict[int, list[Training]] = {}
     reused: dict[int, list[int]] = {}
     for trial in trials:
         if trial.reuses is None:
-            own.setdefault(repeating.configuration_of(trial.number), []).append(trial)
+            trainings.setdefault(repeating.configuration_of(trial.number), []).append(trial)
     first: dict[str, int] = {}
     groups: dict[int, list[Training]] = {}
-    for number, group in own.items():
+    for number, group in trainings.items():
         identity = identity_of(group[0].params)
         # A confirmation's configurations are different ones by their definition, and without
         # parameters nothing was proposed.
@@ -232,11 +234,11 @@ def _complete(trials: Sequence[Training]) -> list[tuple[int, float]]:
 def _values(trials: Sequence[Training], repeating: Repeating) -> dict[int, float]:
     if repeating.is_plain:
         return {index: value for index, (_, value) in enumerate(_complete(trials))}
-    again = {trial.number: trial.proposals * repeating.repeats for trial in trials}
-    found: dict[int, float] = {}
+    first_repeats = {trial.number: trial.proposals * repeating.repeats for trial in trials}
+    values: dict[int, float] = {}
     for number, value in _complete(trials):
-        found.setdefault(repeating.repeat_of(number) + again[number], value)
-    return dict(sorted(found.items()))
+        values.setdefault(repeating.repeat_of(number) + first_repeats[number], value)
+    return dict(sorted(values.items()))
 
 
 def _state(trials: Sequence[Training], repeating: Repeating) -> TrialState:
@@ -244,7 +246,7 @@ def _state(trials: Sequence[Training], repeating: Repeating) -> TrialState:
     by_proposal: dict[int, list[Training]] = {}
     for trial in trials:
         by_proposal.setdefault(repeating.configuration_of(trial.number), []).append(trial)
-    states = [_state_of_proposal(each, repeating.repeats) for each in by_proposal.values()]
+    states = [_state_of_proposal(proposal, repeating.repeats) for proposal in by_proposal.values()]
     return "complete" if "complete" in states else states[0]
 
 
@@ -262,33 +264,34 @@ def _state_of_proposal(trials: Sequence[Training], least: int) -> TrialState:
 
 def leader_sentence(configurations: Sequence[ConfigurationRecord]) -> str | None:
     """Return which configuration leads, and which are not distinguishable from it; None for none."""
-    complete = [each for each in configurations if each.state == "complete"]
+    complete = [record for record in configurations if record.state == "complete"]
     if not complete:
         return None
-    leader, others = complete[0], complete[1:]
-    said = (
+    leader = complete[0]
+    others = complete[1:]
+    sentence = (
         f"configuration {leader.number} leads with {leader.text} over "
         f"{counted(len(leader.values), 'repeat')}"
     )
     alike = [e for e in others if e.comparison and e.comparison.verdict != "better"]
-    if not others or any(each.comparison is None for each in others):
-        return said
+    if not others or any(other.comparison is None for other in others):
+        return sentence
     if not alike:
         those = "the other one" if len(others) == 1 else f"each of the {len(others)} others"
-        return f"{said}; it is better than {those}"
-    names = [str(each.number) for each in alike[:_SHOWN]]
+        return f"{sentence}; it is better than {those}"
+    names = [str(record.number) for record in alike[:_SHOWN]]
     if len(alike) > _SHOWN:
         names.append(f"{len(alike) - _SHOWN} more")
     which = names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
-    said += f"; {which} {'is' if len(alike) == 1 else 'are'} not distinguishable from it"
-    known = sorted(e.comparison.needed for e in alike if e.comparison and e.comparison.needed)
-    pairs = max(each.comparison.pairs for each in alike if each.comparison)
+    sentence += f"; {which} {'is' if len(alike) == 1 else 'are'} not distinguishable from it"
+    needed = sorted(e.comparison.needed for e in alike if e.comparison and e.comparison.needed)
+    pairs = max(record.comparison.pairs for record in alike if record.comparison)
     few = tells_nothing(pairs, len(complete))
     nothing = f"{counted(pairs, 'repeat')} tell{'s' * (pairs == 1)} nothing at {LEVEL:.0%}"
-    if known:
-        count = str(known[0]) if known[0] == known[-1] else f"{known[0]} to {known[-1]}"
+    if needed:
+        count = str(needed[0]) if needed[0] == needed[-1] else f"{needed[0]} to {needed[-1]}"
         would = f"{nothing}; about {count} do" if few else f"about {count} repeats would tell"
-        said += f" ({would}, at the spread seen)"
+        sentence += f" ({would}, at the spread seen)"
     elif few:
-        said += f" ({nothing})"
-    return said
+        sentence += f" ({nothing})"
+    return sentence

@@ -63,31 +63,33 @@ def ranking_objective(
         msg = f"direction {direction!r}; expected 'maximize' or 'minimize'"
         raise UsageError(msg)
     name = (objectives[0].name if metric is None else metric).removeprefix("val_")
-    given: Direction | None = (
-        "maximize" if direction == "maximize" else "minimize" if direction == "minimize" else None
-    )
+    requested: Direction | None = None
+    if direction == "maximize":
+        requested = "maximize"
+    elif direction == "minimize":
+        requested = "minimize"
     for objective in objectives:
         if objective.name.removeprefix("val_") == name:
-            return Objective(name, given or objective.direction)
-    known = given or direction_of(name)
-    if known is None:
+            return Objective(name, requested or objective.direction)
+    resolved = requested or direction_of(name)
+    if resolved is None:
         msg = (
             f"metric {name!r} is no objective of the study, and its name does not tell whether "
             "larger is better; give --direction maximize or --direction minimize"
         )
         raise UsageError(msg)
-    return Objective(name, known)
+    return Objective(name, resolved)
 
 
 def ranked(
     records: Iterable[EvaluationRecord], objective: Objective
 ) -> tuple[EvaluationRecord, ...]:
     """Return the records, the best first; equal ones by trial and step, and those with NaN last."""
-    found = sorted(records, key=lambda record: (record.trial, record.step))
+    ordered = sorted(records, key=lambda record: (record.trial, record.step))
     name = objective.name
-    without = [record for record in found if name not in record.metrics]
+    without = [record for record in ordered if name not in record.metrics]
     if without:
-        reported = sorted({each for record in without for each in record.metrics})
+        reported = sorted({other for record in without for other in record.metrics})
         msg = (
             f"the evaluation of trial {without[0].trial} reports no metric {name!r}; it reports "
             f"{', '.join(map(repr, reported))}: name one of them with --metric"
@@ -99,4 +101,4 @@ def ranked(
         value = record.metrics[name]
         return (True, 0.0) if math.isnan(value) else (False, sign * value)
 
-    return tuple(sorted(found, key=key))
+    return tuple(sorted(ordered, key=key))

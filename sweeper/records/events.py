@@ -43,7 +43,7 @@ class StudyCounted:
 
 @dataclass(frozen=True, slots=True)
 class Doing:
-    """An activity has begun for which training waits; ``trial`` is None before the first trial."""
+    """An activity has started for which training waits; ``trial`` is None before the first trial."""
 
     what: str
     trial: int | None = None
@@ -154,7 +154,7 @@ class RungDecided(Remark):
 
 @dataclass(frozen=True, slots=True)
 class ChecksOpened:
-    """A verification of ``total`` trials, or an evaluation of ``total`` kept checkpoints, begins.
+    """A verification of ``total`` trials, or an evaluation of ``total`` kept checkpoints, starts.
 
     ``done`` is the word for a finished one, and ``objective`` the metric that is named first.
     """
@@ -212,8 +212,9 @@ class OneAtATime:
 
     def __init__(self, listener: Listener) -> None:
         self._listener = listener
-        self._telling = threading.Lock()
+        self._lock = threading.Lock()
 
     def __call__(self, event: Event) -> None:
-        with self._telling:
+        # Listeners of users are written for one thread.
+        with self._lock:
             self._listener(event)

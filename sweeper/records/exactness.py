@@ -32,7 +32,7 @@ class AuditRecord:
     """Verdict on one interval of a trial.
 
     Attributes:
-        from_step: Step at which it is resumed; 0 if it begins with the trial.
+        from_step: Step at which it is resumed; 0 if it starts with the trial.
         to_step: Step at which it is compared.
         outcome: Result of the audit.
         seconds: Total duration of the audit's replays.
@@ -55,8 +55,8 @@ class AuditRecord:
         return {"alike": True, "differs": False}.get(self.outcome)
 
     def __str__(self) -> str:
-        said = "" if self.message is None else f": {self.message}"
-        return f"audit of steps {self.from_step} to {self.to_step}: {self.outcome}{said}"
+        detail = "" if self.message is None else f": {self.message}"
+        return f"audit of steps {self.from_step} to {self.to_step}: {self.outcome}{detail}"
 
     def to_json(self) -> dict[str, Any]:
         return json_fields(self, "from_step", "to_step", "alike")
@@ -155,11 +155,11 @@ class VerificationRecord:
 
     def __str__(self) -> str:
         epoch = None if self.epoch is None else self.epoch + 1
-        differing = {"epoch": epoch, "step": self.step, "variable": self.variable}
-        shown = values_shown({name: at for name, at in differing.items() if at is not None})
-        at = f" at {shown}" if shown else ""
-        return f"{self.mode} of {self.checked_at:%Y-%m-%d %H:%M}: {self.verdict}{at}"
+        first = {"epoch": epoch, "step": self.step, "variable": self.variable}
+        differing = {name: value for name, value in first.items() if value is not None}
+        position = f" at {values_shown(differing)}" if differing else ""
+        return f"{self.mode} of {self.checked_at:%Y-%m-%d %H:%M}: {self.verdict}{position}"
 
     def to_json(self) -> dict[str, Any]:
-        said = json_fields(self, "checked_at", "mode", "verdict", "epoch", "step", "variable")
-        return {**said, "message": self.report.get("message")}
+        values = json_fields(self, "checked_at", "mode", "verdict", "epoch", "step", "variable")
+        return {**values, "message": self.report.get("message")}

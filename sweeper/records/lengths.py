@@ -42,9 +42,9 @@ class LengthRecord:
     values: Mapping[str, float] | None = None
 
     def __str__(self) -> str:
-        given = {"value": self.value} if self.values is None else self.values
-        trained = counted(self.trained, "epoch")
-        return f"{self.state} after {trained} of {self.epochs}, {values_shown(given)}"
+        values = {"value": self.value} if self.values is None else self.values
+        epochs = counted(self.trained, "epoch")
+        return f"{self.state} after {epochs} of {self.epochs}, {values_shown(values)}"
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -77,7 +77,7 @@ class ExtensionPlan:
     Attributes:
         reopened: Former lengths of the finished trials that continue, by number.
         lengthened: Former lengths of the extended unfinished trials, by number.
-        raised: Whether trials that have not begun are extended, too.
+        raised: Whether trials that have not started are extended, too.
     """
 
     reopened: Mapping[int, int]
@@ -86,7 +86,7 @@ class ExtensionPlan:
 
     @property
     def begun(self) -> Mapping[int, int]:
-        """Return the former lengths of all extended trials that have begun, by number."""
+        """Return the former lengths of all extended trials that have started, by number."""
         return {**self.reopened, **self.lengthened}
 
     def __bool__(self) -> bool:

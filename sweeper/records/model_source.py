@@ -99,9 +99,9 @@ class HasModel:
                 the trial ran; every variable must still fit.
 
         Returns:
-            The model, compiled by the factory. ``fit`` trains on from it, with the optimizer's slots,
+            The model, compiled by the factory. ``fit`` continues its training, with the optimizer's slots,
             iterations and rate. A warning names an optimizer that now has other variables and
-            begins anew.
+            starts from its initial state.
 
         Raises:
             CheckpointError: The trial has no such model; the message lists the existing ones.
@@ -147,7 +147,7 @@ class HasModel:
         return self.model_source().export(self.number, options)
 
     def verify(self, *, interrupt: bool = False, seed: int | None = None) -> Any:
-        """Replay the finished trial in processes of its own, compare every bit, and store the verdict.
+        """Replay the finished trial in separate processes, compare every bit, and store the verdict.
 
         Args:
             interrupt: Whether the replay is killed at a random step and resumed.

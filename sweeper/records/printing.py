@@ -33,14 +33,14 @@ def counted(count: int, noun: str) -> str:
 def trials_named(numbers: Iterable[object], most: int | None = None) -> str:
     """Return the numbers of trials with their noun, at most so many: ``trial 3``, ``trials 3, 5, …``."""
     names = list(map(str, numbers))
-    shown = names if most is None or len(names) <= most else [*names[:most], "…"]
-    return f"trial{'s' * (len(names) > 1)} {', '.join(shown)}"
+    listed = names if most is None or len(names) <= most else [*names[:most], "…"]
+    return f"trial{'s' * (len(names) > 1)} {', '.join(listed)}"
 
 
 def json_fields(record: Any, *names: str) -> dict[str, Any]:
     """Return attributes of a record as JSON, by name; without names, all fields of the dataclass."""
-    chosen = names or [field.name for field in fields(record)]
-    return {name: _json(getattr(record, name)) for name in chosen}
+    attributes = names or [field.name for field in fields(record)]
+    return {name: _json(getattr(record, name)) for name in attributes}
 
 
 class PrintedRecord:

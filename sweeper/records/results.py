@@ -87,10 +87,10 @@ class WorkerRecord(JsonRecord):
     live: bool
 
     def __str__(self) -> str:
-        there = "there" if self.live else "gone"
-        said = "" if self.error is None else f": {value_shown(self.error, 200)}"
+        presence = "there" if self.live else "gone"
+        error = "" if self.error is None else f": {value_shown(self.error, 200)}"
         where = f"{counted(self.slots, 'slot')} on {self.host}, pid {self.pid}, {self.engine}"
-        return f"worker with {where}, {there}{said}"
+        return f"worker with {where}, {presence}{error}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +175,7 @@ _MISTAKES = (
 
 @dataclass(frozen=True, slots=True)
 class TrialStatus:
-    """Progress of one trial that has begun.
+    """Progress of one trial that has started.
 
     Attributes:
         number: The trial's number, from 0.
@@ -228,11 +228,9 @@ class TrialStatus:
             if self.epochs is None
             else f"{self.epoch}/{self.epochs} epochs"
         )
-        given = {"value": self.value} if self.values is None else self.values
-        shown = f"{values_shown(given)}, {values_shown(self.params)}"
-        return (
-            f"trial {self.number} {self.state}, {shown}, {of}, {counted(self.attempts, 'attempt')}"
-        )
+        values = {"value": self.value} if self.values is None else self.values
+        results = f"{values_shown(values)}, {values_shown(self.params)}"
+        return f"trial {self.number} {self.state}, {results}, {of}, {counted(self.attempts, 'attempt')}"
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -252,10 +250,10 @@ class StudyStatus:
         target: The exact total of trials, over all runs.
         complete: Number of trials that trained to their end.
         running: Number of trials with a live attempt.
-        interrupted: Number of trials that have begun, have no live attempt, and will be resumed.
+        interrupted: Number of trials that have started, have no live attempt, and will be resumed.
         pruned: Number of trials that the pruner or a rung of the budget ended.
         failed: Number of failed trials.
-        waiting: Number of trials that have not begun.
+        waiting: Number of trials that have not started.
         best: The best complete trial; None without one, and with several objectives.
         objectives: The objectives of a study with several, in order; empty otherwise.
         pareto: The trials of the Pareto front, with several objectives.
@@ -265,7 +263,7 @@ class StudyStatus:
         objective: The metric by which trials are compared, the first of several.
         direction: Direction of that metric.
         paused: Number of trials that wait at a rung of the budget.
-        trials: Every trial that has begun, by number; empty if they were not requested.
+        trials: Every trial that has started, by number; empty if they were not requested.
         configurations: Its configurations under the present code, complete ones by rank; empty in a
             study that trains each once, and if the trials were not requested. ``best`` is then the
             leading configuration's best trial, with the mean as its value.
@@ -340,19 +338,19 @@ def ranked(trials: Iterable[Ranked], status: StudyStatus) -> list[Ranked]:
     trials ran under several codes, each group is sorted separately, and the present one comes first.
     """
     if len(status.codes) > 1:
-        known = {trial.number: trial for trial in trials}
+        by_number = {trial.number: trial for trial in trials}
         groups = sorted(status.codes, key=lambda group: not group.current)
         return [
             trial
             for group in groups
             for trial in ranked(
-                [known[number] for number in group.trials if number in known],
+                [by_number[number] for number in group.trials if number in by_number],
                 replace(status, codes=()),
             )
         ]
     if status.objectives:
         leading = {trial.number for trial in status.pareto}
-        return sorted(trials, key=lambda each: (each.number not in leading, each.number))
+        return sorted(trials, key=lambda trial: (trial.number not in leading, trial.number))
     sign = -1.0 if status.direction == "maximize" else 1.0
 
     def rank(trial: Ranked) -> tuple[bool, float, int]:
@@ -366,20 +364,22 @@ def ranked(trials: Iterable[Ranked], status: StudyStatus) -> list[Ranked]:
 def leading(status: StudyStatus, count: int) -> list[TrialStatus]:
     """Return the ``count`` best trials under the present definition and code, the best first."""
     others = {n for group in status.codes if not group.current for n in group.trials}
-    own = [
+    candidates = [
         t
         for t in status.trials
         if t.state == "complete" and t.number not in others and t.reuses is None
     ]
-    return ranked(own, replace(status, codes=()))[:count]
+    return ranked(candidates, replace(status, codes=()))[:count]
 
 
 def leader_of(configurations: Sequence[ConfigurationRecord]) -> BestTrial | None:
     """Return the best trial of the leading configuration, with the mean as its value; None for none."""
-    for each in configurations[:1]:
-        if each.state == "complete" and each.best_trial is not None and each.mean is not None:
-            return BestTrial(each.best_trial, each.mean, each.params, configuration=each.number)
-    return None
+    if not configurations:
+        return None
+    leader = configurations[0]
+    if leader.state != "complete" or leader.best_trial is None or leader.mean is None:
+        return None
+    return BestTrial(leader.best_trial, leader.mean, leader.params, configuration=leader.number)
 
 
 def none_complete(study: str, target: int, errors: Iterable[str | None]) -> str:
@@ -404,7 +404,9 @@ Outcome = Literal[
 rung of the study's budget; "reused": its trial takes the result of an earlier one."""
 
 _LONGEST_ERROR = 200
-_TEXT_ROWS, _CELL_ROWS, _CELL_WIDTH = 12, 30, 200
+_TEXT_ROWS = 12
+_CELL_ROWS = 30
+_CELL_WIDTH = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -415,7 +417,7 @@ class EpochRecord:
 
     Attributes:
         epoch: Its number, from 0, as in Keras and in ``show --json``.
-        metrics: All metrics in its logs, by name; those of validation begin with ``val_``.
+        metrics: All metrics in its logs, by name; those of validation start with ``val_``.
 
     Examples:
         >>> sorted(study.results().best.epochs[0].metrics)
@@ -459,8 +461,8 @@ class CheckpointRecord(JsonRecord):
     path: str
 
     def __str__(self) -> str:
-        done = counted(self.epoch, "epoch")
-        return f"checkpoint at step {self.step} after {done}, {self.bytes} bytes: {self.path}"
+        epochs = counted(self.epoch, "epoch")
+        return f"checkpoint at step {self.step} after {epochs}, {self.bytes} bytes: {self.path}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -498,8 +500,8 @@ class AttemptRecord(JsonRecord):
     def __str__(self) -> str:
         steps = f"steps {value_shown(self.start_step)} to {value_shown(self.end_step)}"
         where = f"{steps}, {self.host}, pid {value_shown(self.pid)}"
-        said = "" if self.error is None else f": {value_shown(self.error, _LONGEST_ERROR)}"
-        return f"attempt {self.number} {self.outcome or 'running'}, {where}{said}"
+        error = "" if self.error is None else f": {value_shown(self.error, _LONGEST_ERROR)}"
+        return f"attempt {self.number} {self.outcome or 'running'}, {where}{error}"
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -509,7 +511,7 @@ class TrialRecord(HasModel):
     Attributes:
         study: The study's name.
         number: Its number in the study, from 0.
-        state: "waiting", "running", "interrupted" (begun, no live attempt, will be resumed), "paused"
+        state: "waiting", "running", "interrupted" (started, no live attempt, will be resumed), "paused"
             (at a rung of the study's budget), "complete", "pruned" or "failed".
         params: Its parameters, by name.
         epochs: All finished epochs, in order.
@@ -540,7 +542,7 @@ class TrialRecord(HasModel):
             ``"written"``), each with ``path`` and ``digest``, and what was noticed about them
             (``"notices"``).
         reuses: Number of the earlier trial with the same parameters whose result it has, because it was
-            not trained (``duplicates="reuse"``); None for a trial with a training of its own.
+            not trained (``duplicates="reuse"``); None for a trial that was trained.
         proposals: Number of earlier proposals of its parameters, if it was trained with the seeds that
             follow theirs (``duplicates="train"`` with repeats).
         mean_of: Number of the configuration of which ``value`` is the mean, in `StudyResults.best` of a
@@ -610,15 +612,15 @@ class TrialRecord(HasModel):
     def __str__(self) -> str:
         name = "value" if self.mean_of is None else "mean"
         of = "" if self.mean_of is None else f" of configuration {self.mean_of}"
-        given = {name: self.value} if self.values is None else self.values
-        parts = [f"trial {self.number} of {self.study} {self.state}", values_shown(given) + of]
+        values = {name: self.value} if self.values is None else self.values
+        parts = [f"trial {self.number} of {self.study} {self.state}", values_shown(values) + of]
         if self.params:
             parts.append(values_shown(self.params))
-        done = f"{counted(len(self.epochs), 'epoch')}, {counted(len(self.attempts), 'attempt')}"
-        said = "" if self.error is None else f": {value_shown(self.error, _LONGEST_ERROR)}"
+        work = f"{counted(len(self.epochs), 'epoch')}, {counted(len(self.attempts), 'attempt')}"
+        ending = "" if self.error is None else f": {value_shown(self.error, _LONGEST_ERROR)}"
         if self.reuses is not None:
-            said = f", the result of trial {self.reuses}"
-        return f"{', '.join(parts)}, {done}{said}"
+            ending = f", the result of trial {self.reuses}"
+        return f"{', '.join(parts)}, {work}{ending}"
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}: {self}>"
@@ -700,8 +702,8 @@ class StudyResults:
         for trial in self.trials:
             if trial.number == number:
                 return trial
-        there = ", ".join(str(trial.number) for trial in self.trials) or "none"
-        msg = f"study {self.status.study!r} has no trial {number!r}; it has {there}"
+        numbers = ", ".join(str(trial.number) for trial in self.trials) or "none"
+        msg = f"study {self.status.study!r} has no trial {number!r}; it has {numbers}"
         raise LookupError(msg)
 
     def __str__(self) -> str:
@@ -753,13 +755,15 @@ class StudyResults:
             >>> [trial.number for trial in study.results().top(1)] == [study.results().best.number]
             True
         """
-        complete = [each for each in self.configurations if each.state == "complete"]
+        complete = [c for c in self.configurations if c.state == "complete"]
         if self.status.objectives or not 1 <= count <= len(complete):
-            found = counted(len(complete), "complete configuration")
-            msg = f"top({count!r}): study {self.status.study!r} has {found} of one objective"
+            available = counted(len(complete), "complete configuration")
+            msg = f"top({count!r}): study {self.status.study!r} has {available} of one objective"
             raise UsageError(msg)
         return TopTrials(
-            self[each.best_trial] for each in complete[:count] if each.best_trial is not None
+            self[configuration.best_trial]
+            for configuration in complete[:count]
+            if configuration.best_trial is not None
         )
 
     @property
@@ -913,9 +917,9 @@ def configuration_rows(configurations: Iterable[ConfigurationRecord]) -> list[di
 def _text_of(status: StudyStatus, trials: Sequence[TrialRecord], width: int, most: int) -> str:
     """Return a headline and a table of the best trials, whose columns fit into ``width``."""
     lines = [f"{status.study}: {progress_text(status)}"]
-    chosen = ranked(trials, status)[:most]
-    if chosen:
-        columns, optional = _columns(status, chosen)
+    leaders = ranked(trials, status)[:most]
+    if leaders:
+        columns, optional = _columns(status, leaders)
         names = list(columns)
         for name in optional:
             if sum(len(cells[0]) + 2 for cells in columns.values()) - 2 > width:
@@ -924,18 +928,18 @@ def _text_of(status: StudyStatus, trials: Sequence[TrialRecord], width: int, mos
         hidden = ", ".join(name for name in names if name not in columns)
         if hidden:
             lines.append(f"too wide to show: {hidden}; results.to_dataframe() has them")
-    left = len(trials) - len(chosen)
-    if left:
-        lines.append(f"and {left} more: results.trials, or results.to_dataframe()")
+    remaining = len(trials) - len(leaders)
+    if remaining:
+        lines.append(f"and {remaining} more: results.trials, or results.to_dataframe()")
     return "\n".join(lines)
 
 
 def progress_text(status: StudyStatus) -> str:
     """Return how many trials are finished, and what is the best so far."""
-    done = f"{status.finished} of {status.target} trials finished"
+    text = f"{status.finished} of {status.target} trials finished"
     if status.failed:
-        done += f", {status.failed} failed"
-    return f"{done}; {leader_text(status)}"
+        text += f", {status.failed} failed"
+    return f"{text}; {leader_text(status)}"
 
 
 def leader_text(status: StudyStatus) -> str:
@@ -967,13 +971,11 @@ def twins_text(status: StudyStatus) -> str | None:
     twins = [trial for trial in complete if identity_of(trial.params) == same]
     if len(twins) < 2 or not best.params:
         return None
-    trained = [t.value for t in twins if t.reuses is None and t.value is not None]
-    how = "trained once"
-    if len(trained) > 1:
-        how = f"mean {value_shown(fmean(trained))} of {len(trained)} trainings"
-    return (
-        f"trial {best.number} and {counted(len(twins) - 1, 'other')} have these parameters: {how}"
-    )
+    values = [t.value for t in twins if t.reuses is None and t.value is not None]
+    trainings = "trained once"
+    if len(values) > 1:
+        trainings = f"mean {value_shown(fmean(values))} of {len(values)} trainings"
+    return f"trial {best.number} and {counted(len(twins) - 1, 'other')} have these parameters: {trainings}"
 
 
 def _columns(

@@ -24,16 +24,16 @@ def named_arguments(call: Callable[P, R]) -> Callable[P, R]:
     (``**options``) is returned as it is.
     """
     parameters = inspect.signature(call).parameters
-    if any(each.kind is inspect.Parameter.VAR_KEYWORD for each in parameters.values()):
+    if any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters.values()):
         return call
-    known = [name for name in parameters if name != "self"]
+    names = [name for name in parameters if name != "self"]
 
     @functools.wraps(call)
     def checked(*args: P.args, **kwargs: P.kwargs) -> R:
         for name in kwargs:
-            if name not in known:
-                near = difflib.get_close_matches(name, known, n=1)
-                hint = f"did you mean {near[0]!r}?" if near else f"it takes {', '.join(known)}"
+            if name not in names:
+                near = difflib.get_close_matches(name, names, n=1)
+                hint = f"did you mean {near[0]!r}?" if near else f"it takes {', '.join(names)}"
                 called = call.__qualname__
                 if call.__name__ == "__init__":
                     called = type(args[0]).__name__
@@ -78,16 +78,16 @@ def checked_factory(value: Any, name: str, form: str, *, optional: bool = False)
             "; a strategy belongs to one process, and every trial has its own: write a function that "
             f"makes it, {name}=lambda trial: …"
         )
-    seen = "is no factory" if of_keras else "cannot be called"
-    msg = f"{name}= takes a function, {form}, and {shown_value(value)} {seen}{hint}"
+    problem = "is no factory" if of_keras else "cannot be called"
+    msg = f"{name}= takes a function, {form}, and {shown_value(value)} {problem}{hint}"
     raise DefinitionError(msg)
 
 
 def checked_choice(value: Any, name: str, choices: Sequence[str], meaning: str = "") -> Any:
-    """Return ``value`` if it is one of ``choices``; ``meaning`` says in the error what the argument does."""
+    """Return ``value`` if it is one of ``choices``; ``meaning`` explains the argument in the error."""
     if not isinstance(value, str) or value not in choices:
-        known = ", ".join(map(repr, choices))
-        msg = f"{name}={shown_value(value)}; it is one of {known}{meaning and f': {meaning}'}"
+        expected = ", ".join(map(repr, choices))
+        msg = f"{name}={shown_value(value)}; it is one of {expected}{meaning and f': {meaning}'}"
         raise DefinitionError(msg)
     return value
 

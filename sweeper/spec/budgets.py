@@ -32,8 +32,8 @@ class Halving:
 
     Attributes:
         min_epochs: Epochs before the first rung; 1 by default.
-        factor: One trial in so many goes on, and gets so many times the epochs; 3 by default.
-        brackets: The number of brackets; 1 by default: all trials begin at the first rung.
+        factor: Each rung keeps 1/factor of the trials and multiplies their epochs by factor; 3 by default.
+        brackets: The number of brackets; 1 by default: all trials start at the first rung.
 
     Examples:
         >>> sweeper.Halving(min_epochs=2).factor
@@ -52,7 +52,7 @@ class Hyperband:
 
     Attributes:
         min_epochs: Epochs before the first rung; 1 by default.
-        factor: One trial in so many goes on, and gets so many times the epochs; 3 by default.
+        factor: Each rung keeps 1/factor of the trials and multiplies their epochs by factor; 3 by default.
 
     Examples:
         >>> sweeper.Hyperband(factor=4).min_epochs
@@ -120,8 +120,8 @@ class RungSchedule:
             starts: Ascending trial numbers at which the assignment to brackets starts again: one
                 for every time that the study's total was raised.
         """
-        begun = [0, *starts]
-        start = begun[bisect.bisect_right(begun, number) - 1]
+        all_starts = [0, *starts]
+        start = all_starts[bisect.bisect_right(all_starts, number) - 1]
         sizes = self.sizes
         cycle, within = divmod(number - start, sum(sizes))
         first = start + cycle * sum(sizes)
@@ -164,29 +164,29 @@ def describe_budget(
     if budget is None:
         return None
     if not isinstance(budget, Halving | Hyperband):
-        given = budget.__name__ if isinstance(budget, type) else repr(budget)
+        text = budget.__name__ if isinstance(budget, type) else repr(budget)
         better = (
-            f"{given}()"
+            f"{text}()"
             if budget in (Halving, Hyperband)
             else "sweeper.Halving(min_epochs=1, factor=3)"
         )
-        msg = f"budget={given} is not a budget; give an object, such as {better}"
+        msg = f"budget={text} is not a budget; give an object, such as {better}"
         raise DefinitionError(msg)
-    shown = f"budget={shown_value(budget)}"
+    argument = f"budget={shown_value(budget)}"
     least = {"min_epochs": 1, "factor": 2, "brackets": 1}
     for name in budget.__dataclass_fields__:
-        checked_whole(getattr(budget, name), f"{shown}: {name}", least=least[name])
+        checked_whole(getattr(budget, name), f"{argument}: {name}", least=least[name])
     if pruner is not None:
         msg = (
-            f"{shown} together with pruner={type(pruner).__name__}: both end trials early; give "
+            f"{argument} together with pruner={type(pruner).__name__}: both end trials early; give "
             "one of them"
         )
         raise DefinitionError(msg)
     reason = "a rung ranks trials by one value; leave budget out, or compare by one objective"
-    check_one_objective(objectives, shown, reason)
+    check_one_objective(objectives, argument, reason)
     if budget.min_epochs >= epochs:
         msg = (
-            f"{shown} with epochs={epochs}: the first rung is after {budget.min_epochs} epochs, so "
+            f"{argument} with epochs={epochs}: the first rung is after {budget.min_epochs} epochs, so "
             "no trial would ever pause; give fewer min_epochs than epochs"
         )
         raise DefinitionError(msg)
@@ -199,7 +199,7 @@ def describe_budget(
         most = len(_rungs(budget.min_epochs, budget.factor, epochs)) + 1
         if budget.brackets > most:
             msg = (
-                f"{shown} with epochs={epochs}: only {most} brackets fit, the last of which "
+                f"{argument} with epochs={epochs}: only {most} brackets fit, the last of which "
                 f"has no rung; give at most brackets={most}, or sweeper.Hyperband for all"
             )
             raise DefinitionError(msg)
@@ -216,8 +216,8 @@ def rung_schedule(budget: Mapping[str, Any] | None, epochs: int) -> RungSchedule
 
 
 def _rungs(least: int, factor: int, epochs: int) -> tuple[int, ...]:
-    found = []
+    rungs = []
     while least < epochs:
-        found.append(least)
+        rungs.append(least)
         least *= factor
-    return tuple(found)
+    return tuple(rungs)

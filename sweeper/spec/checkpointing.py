@@ -114,8 +114,8 @@ def describe_every(every: CheckpointEvery) -> dict[str, object] | str:
         return "auto"
     if every == Every(epochs=1):
         return "epoch"
-    given = {f.name: getattr(every, f.name) for f in fields(Every)}
-    return {name: value for name, value in given.items() if value is not None}
+    intervals = {f.name: getattr(every, f.name) for f in fields(Every)}
+    return {name: value for name, value in intervals.items() if value is not None}
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +155,7 @@ class Keep:
         best: The number of best checkpoints by ``monitor``; of equal ones the earlier is better.
         monitor: The metric for ``best``. A checkpoint without it, or with NaN, has no rank.
         mode: "min" or "max", for ``monitor`` and ``improving``. By default that of each metric's name,
-            as of a study's objective; required if the name does not tell.
+            as of a study's objective; required if the name does not determine it.
         every_hours: The first checkpoint in each period of this many hours of training.
         every_epochs: The first checkpoint at each multiple of this many finished epochs.
         when: A predicate over the checkpoint's metrics; not called for one without metrics.
@@ -242,24 +242,25 @@ class Keep:
         good = [c for c in ordered if c.good]
         if not good:
             return frozenset()
-        seen = list({c.step: c for c in good}.values())
-        ranked = self._ranked(seen)
-        keepers = {*seen[-self.last :], *ranked}
+        # Of two checkpoints at one step, the later one.
+        newest = list({c.step: c for c in good}.values())
+        ranked = self._ranked(newest)
+        keepers = {*newest[-self.last :], *ranked}
         if self.every_hours is not None:
             period = self.every_hours * _SECONDS_AN_HOUR
-            keepers.update(_first_of_each((int(c.trained_seconds // period), c) for c in seen))
+            keepers.update(_first_of_each((int(c.trained_seconds // period), c) for c in newest))
         if self.every_epochs is not None:
             every = self.every_epochs
-            keepers.update(_first_of_each((c.epoch, c) for c in seen if c.epoch % every == 0))
+            keepers.update(_first_of_each((c.epoch, c) for c in newest if c.epoch % every == 0))
         if self.improving is None and self.when is not None:
-            measured = [c for c in seen if c.metrics]
+            measured = [c for c in newest if c.metrics]
             keepers.update(c for c in measured if self._holds(c.metrics, f"step {c.step}"))
         elif self.improving is not None:
-            chosen = self.improvements(history)
-            keepers.update(c for c in seen if c.metrics and c.epoch in chosen)
+            epochs = self.improvements(history)
+            keepers.update(c for c in newest if c.metrics and c.epoch in epochs)
         if self.at_most is not None:
-            others = [c for c in reversed(seen) if c in keepers]
-            priority = list(dict.fromkeys([seen[-1], *ranked, *others]))
+            others = [c for c in reversed(newest) if c in keepers]
+            priority = list(dict.fromkeys([newest[-1], *ranked, *others]))
             keepers = set(priority[: self.at_most])
         return frozenset(c for c in good if c not in keepers and c is not ordered[-1])
 
@@ -272,7 +273,7 @@ class Keep:
         Raises:
             DefinitionError: ``when`` raised an error.
         """
-        chosen: set[int] = set()
+        epochs: set[int] = set()
         if self.improving is None:
             return frozenset()
         sign = self._sign(self.improving)
@@ -280,9 +281,9 @@ class Keep:
         for epoch, metrics in enumerate(history, 1):
             value = sign * metrics.get(self.improving, math.nan)
             if value < best and self._holds(metrics, f"epoch {epoch}"):
-                chosen.add(epoch)
+                epochs.add(epoch)
                 best = value
-        return frozenset(chosen)
+        return frozenset(epochs)
 
     def describe(self) -> dict[str, object]:
         """Return the rules as a JSON value. A predicate is described by its qualified name."""
@@ -341,7 +342,8 @@ def parse_keep(value: object) -> Keep:
 
 def _first_of_each(placed: Iterable[tuple[int, KeptCheckpoint]]) -> Iterable[KeptCheckpoint]:
     """Return the first checkpoint of each period except the 0th."""
-    return {period: kept for period, kept in reversed([*placed]) if period > 0}.values()
+    # Reversed, so that the first of each period replaces the later ones.
+    return {period: checkpoint for period, checkpoint in reversed([*placed]) if period > 0}.values()
 
 
 def _qualified_name(function: object) -> str:
@@ -369,7 +371,7 @@ def best_checkpoint(
 ) -> KeptCheckpoint | None:
     """Return the checkpoint taken at the end of the best epoch, the earlier of equals, or None if no checkpoint has the objective.
 
-    Of two at one step the later in ``kept`` stands for both. Those taken within an epoch know no
+    If two checkpoints have one step, the later in ``kept`` counts. Checkpoints inside an epoch have no
     objective.
     """
     newest = {c.step: c for c in kept if c.good}
@@ -389,13 +391,13 @@ class KeepBest:
     def select(
         self, kept: Sequence[KeptCheckpoint], history: Sequence[Mapping[str, float]] = ()
     ) -> frozenset[KeptCheckpoint]:
-        """Return those of ``kept`` that neither a rule keeps nor the trial's value is of."""
+        """Return the checkpoints of ``kept`` that no rule keeps, without that of the trial's value."""
         best = best_checkpoint(kept, self.objective, self.direction)
         return self.rules.select(kept, history) - {best}
 
 
 Retention = Keep | KeepBest
-"""Says which checkpoints may go."""
+"""Rules that select the checkpoints to delete."""
 
 
 def retention(keep: Keep, at: At, objective: str, direction: Direction) -> Retention:

@@ -2,7 +2,7 @@
 
 In a study with ``repeats=R``, trial n is repeat n mod R of configuration n // R. A study that confirms
 another one is stored beside it under ``NAME~confirm``; its trials have the other study's numbers of
-configurations, and seeds of their own, so that no trial of the search shares one.
+configurations, and different seeds, so that no trial of the search shares one.
 """
 
 from __future__ import annotations

@@ -68,13 +68,13 @@ def checked_retries(retries: Any) -> Retries:
     if not isinstance(retries, Mapping | Retries):
         msg = f"retries={shown_value(retries)}; {expected}"
         raise DefinitionError(msg)
-    given = retries.to_json() if isinstance(retries, Retries) else dict(retries)
-    for kind, number in given.items():
+    limits = retries.to_json() if isinstance(retries, Retries) else dict(retries)
+    for kind, number in limits.items():
         if kind not in kinds:
             msg = f"retries names {shown_value(kind)}, which is not a kind of fault; {expected}"
             raise DefinitionError(msg)
         checked_whole(number, f"retries[{shown_value(kind)}]", least=0)
-    return Retries(**given)
+    return Retries(**limits)
 
 
 def checked_seconds(value: Any, name: str) -> float | None:

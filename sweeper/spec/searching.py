@@ -31,7 +31,7 @@ Duplicates = Literal["reuse", "train", "redraw"]
 """Treatment of a trial with the parameters of an earlier one."""
 
 MOST_REDRAWS = 10
-"""Most times that the sampler is asked again for one trial with ``duplicates="redraw"``."""
+"""Most repeated proposals of the sampler for one trial with ``duplicates="redraw"``."""
 
 SAMPLERS = ("tpe", "random", "grid", "qmc", "cmaes", "gp")
 """The samplers that can be selected by name."""
@@ -53,7 +53,7 @@ _SMALLER_IS_BETTER = frozenset(
 )
 """Words in names of metrics, such as Keras's, that determine the direction."""
 
-_SAY_NOTHING = frozenset(
+_NEUTRAL = frozenset(
     {
         *("score", "rate", "mean", "macro", "micro", "weighted", "average", "roc", "pr", "at"),
         *("coef", "coefficient", "class", "metric", "k"),
@@ -83,18 +83,18 @@ def direction_of(metric: str) -> Direction | None:
     """
     name = re.sub(r"([a-z0-9])([A-Z])", r"\1_\2", metric.partition("[")[0]).lower()
     name = "_".join(re.findall(r"[a-z0-9]+", name))
-    for written, word in _ONE_WORD:
-        name = re.sub(rf"(?<![a-z0-9]){written}(?![a-z0-9])", word, name)
+    for pattern, word in _ONE_WORD:
+        name = re.sub(rf"(?<![a-z0-9]){pattern}(?![a-z0-9])", word, name)
     words = name.split("_")
     if not _NEGATIVE.isdisjoint(words):
         return None
     for word in reversed(words):
-        known = word if word == "r2" else word.rstrip("0123456789")
-        if known in _LARGER_IS_BETTER:
+        stem = word if word == "r2" else word.rstrip("0123456789")
+        if stem in _LARGER_IS_BETTER:
             return "maximize"
-        if known in _SMALLER_IS_BETTER:
+        if stem in _SMALLER_IS_BETTER:
             return "minimize"
-        if known and known not in _SAY_NOTHING:
+        if stem and stem not in _NEUTRAL:
             return None
     return None
 
@@ -119,8 +119,8 @@ class Objective:
     direction: Direction
 
     def __init__(self, name: str, direction: Direction | None = None) -> None:
-        found = direction or direction_of(name)
-        if found is None:
+        resolved = direction or direction_of(name)
+        if resolved is None:
             msg = (
                 f"objective={name!r}: this name does not tell whether larger is better; if it is "
                 "spelt right, give direction='maximize' or direction='minimize'"
@@ -128,7 +128,7 @@ class Objective:
             raise DefinitionError(msg)
         # The class is frozen.
         object.__setattr__(self, "name", name)
-        object.__setattr__(self, "direction", found)
+        object.__setattr__(self, "direction", resolved)
 
 
 def checked_objectives(objective: Any, direction: Any) -> tuple[Objective, ...]:
@@ -166,11 +166,11 @@ def checked_at(at: Any, objectives: Sequence[Objective]) -> At:
     meaning = (
         "the weights whose objective is a trial's value, at the end, or of the last or best epoch"
     )
-    chosen: At = checked_choice(at, "at", get_args(At), meaning)
+    choice: At = checked_choice(at, "at", get_args(At), meaning)
     if at == "best":
         reason = "each objective has a different best epoch; use at='end', or one objective"
         check_one_objective(objectives, "at='best'", reason)
-    return chosen
+    return choice
 
 
 def check_one_objective(objectives: Sequence[Objective], given: str, reason: str) -> None:
@@ -184,7 +184,7 @@ def check_one_objective(objectives: Sequence[Objective], given: str, reason: str
 def value_at(values: Sequence[float], at: At, direction: Direction) -> float:
     """Return a trial's value: that of its last epoch, or of the best epoch with a finite objective.
 
-    With ``"end"`` it is that of the last epoch, which a trial has whose training goes on.
+    With ``"end"``, for a trial still in training, it is the value of its last finished epoch.
     """
     if at != "best":
         return values[-1]
@@ -211,11 +211,9 @@ def checked_sampler(sampler: Any) -> str | Callable[[int], Any]:
 def checked_grid(grid: Any, sampler: Any) -> Mapping[str, tuple[CategoricalChoice, ...]] | None:
     """Return each parameter's points; None without a grid."""
     if (grid is not None) != (sampler == "grid"):
-        msg = (
-            "sampler='grid' needs grid={'parameter': [points, …]}, and got none"
-            if grid is None
-            else f"grid= is given, but sampler={shown_value(sampler)}; use sampler='grid'"
-        )
+        msg = f"grid= is given, but sampler={shown_value(sampler)}; use sampler='grid'"
+        if grid is None:
+            msg = "sampler='grid' needs grid={'parameter': [points, …]}, and got none"
         raise DefinitionError(msg)
     if grid is None:
         return None
@@ -297,9 +295,9 @@ def checked_enqueue(
         )
         raise DefinitionError(msg)
     if len(enqueue) * repeats > trials:
-        each = f" of {repeats} repeats each" if repeats > 1 else ""
+        repeated = f" of {repeats} repeats each" if repeats > 1 else ""
         msg = (
-            f"enqueue= has {len(enqueue)} {'configurations' if each else 'trials'}{each}, but "
+            f"enqueue= has {len(enqueue)} {'configurations' if repeated else 'trials'}{repeated}, but "
             f"trials={trials}; raise trials, or shorten enqueue="
         )
         raise DefinitionError(msg)
@@ -334,8 +332,8 @@ def describe_pruner(pruner: Any, objectives: Sequence[Objective]) -> Mapping[str
 
 def _pruner_parts(pruner: Any) -> dict[str, Any]:
     kind = type(pruner)
-    own = kind.__module__.startswith("optuna.pruners.")
-    name = kind.__qualname__ if own else f"custom:{kind.__qualname__}"
+    of_optuna = kind.__module__.startswith("optuna.pruners.")
+    name = kind.__qualname__ if of_optuna else f"custom:{kind.__qualname__}"
     parts: dict[str, Any] = {"class": name}
     for argument in inspect.signature(kind).parameters:
         value = getattr(pruner, f"_{argument}", getattr(pruner, argument, _MISSING))
@@ -346,7 +344,11 @@ def _pruner_parts(pruner: Any) -> dict[str, Any]:
             parts[argument] = value if math.isfinite(value) else None
         elif callable(getattr(value, "prune", None)):
             parts[argument] = _pruner_parts(value)
-    if kind.__name__ == "SuccessiveHalvingPruner" and own and parts.get("min_resource") is None:
+    if (
+        kind.__name__ == "SuccessiveHalvingPruner"
+        and of_optuna
+        and parts.get("min_resource") is None
+    ):
         parts["min_resource"] = "auto"
     return parts
 

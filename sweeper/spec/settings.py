@@ -156,8 +156,8 @@ class Settings(BaseSettings):
         for name, value in {"storage": storage, "runs_dir": self.runs_dir, **options}.items():
             setting = type(self).model_fields.get(name)
             if value is not None and (setting is None or value != setting.default):
-                shown = str(value) if isinstance(value, Path) else shown_url(value)
-                typed += [f"--{name.replace('_', '-')}", shown]
+                text = str(value) if isinstance(value, Path) else shown_url(value)
+                typed += [f"--{name.replace('_', '-')}", text]
         return shlex.join(typed)
 
     @model_validator(mode="before")
@@ -207,8 +207,9 @@ def _explain(error: ValidationError, flags: dict[str, Any]) -> str:
 def _explain_one(key: str, kind: str, detail: Any, flags: dict[str, Any]) -> str:
     if kind == "extra_forbidden":
         near = difflib.get_close_matches(key, _EXPECTED, n=1)
-        known = f"there are {', '.join(sorted(_EXPECTED))}"
-        hint = f"did you mean {near[0]!r}?" if near else known
+        hint = f"there are {', '.join(sorted(_EXPECTED))}"
+        if near:
+            hint = f"did you mean {near[0]!r}?"
         return f"{CONFIGURATION_FILE}: {key}: there is no setting of that name; {hint}"
     variable = f"{_PREFIX}{key.upper()}"
     if key in flags:
@@ -219,7 +220,7 @@ def _explain_one(key: str, kind: str, detail: Any, flags: dict[str, Any]) -> str
         given_by = f"{CONFIGURATION_FILE}: {key}"
     expected = _EXPECTED.get(key, "another value")
     reason = f" ({shown_text(str(detail['ctx']['error']))})" if kind == "value_error" else ""
-    found = detail["input"]
-    if isinstance(found, str | Path):
-        found = shown_url(found)
-    return f"{given_by}: found {found!r}{reason}; expected {expected}"
+    value = detail["input"]
+    if isinstance(value, str | Path):
+        value = shown_url(value)
+    return f"{given_by}: found {value!r}{reason}; expected {expected}"

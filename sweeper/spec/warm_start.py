@@ -36,7 +36,7 @@ class Numbered(Protocol):
 class WarmStart:
     """Initial values of a model's variables, by name, from an existing file.
 
-    The file is read when a trial begins, not when it is resumed. It must have every variable of the
+    The file is read when a trial starts, not when it is resumed. It must have every variable of the
     model with its shape and dtype, and no other model variables; otherwise the trial fails with
     every mismatch named and nothing assigned. States of random generators are never taken from it.
 
@@ -126,12 +126,12 @@ class WarmStart:
 
     def describe(self) -> dict[str, Any]:
         """Return the options that differ from their defaults as JSON values, with only the name of the file."""
-        given: dict[str, Any] = {"from": self.file.name}
-        for each in fields(self):
-            value = getattr(self, each.name)
-            if each.name not in ("path", "digest") and value != each.default:
-                given[each.name] = value
-        return given
+        described: dict[str, Any] = {"from": self.file.name}
+        for option in fields(self):
+            value = getattr(self, option.name)
+            if option.name not in ("path", "digest") and value != option.default:
+                described[option.name] = value
+        return described
 
 
 def checked_warm_start(given: Any) -> Any:
@@ -163,9 +163,10 @@ def warm_start_of(given: Any, trial: Any) -> WarmStart | None:
     """Return the warm start of ``trial``; None without one. A function that returns another type is refused."""
     if not callable(given):
         return _parsed(given, f"warm_start={shown_value(given)}", "None")
-    returned, name = given(trial), getattr(given, "__qualname__", repr(given))
-    what = f"the warm_start function {name} returned a {type(returned).__name__}"
-    return _parsed(returned, what, "None")
+    returned = given(trial)
+    name = getattr(given, "__qualname__", repr(given))
+    origin = f"the warm_start function {name} returned a {type(returned).__name__}"
+    return _parsed(returned, origin, "None")
 
 
 MismatchKind = Literal["missing", "extra", "other shape", "other dtype"]
@@ -214,25 +215,24 @@ class WarmStartReport:
             f"begins from {self.path} ({self.kind}, digest {self.digest[:8]}): "
             f"{len(self.matched) - self.optimizer} of the model's {self.of} variables{optimizer}"
         )
-        return "\n  ".join([head, *self._shown()])
+        return "\n  ".join([head, *self._mismatch_lines()])
 
     def text(self) -> str:
         """Return the whole report, with each variable that matched."""
-        pairs = [f"{name} <- {theirs}" for name, theirs in self.matched]
+        pairs = [f"{name} <- {file_name}" for name, file_name in self.matched]
         return "\n  ".join([self.summary(), *pairs])
 
     def refusal(self, *, strict: bool) -> str:
-        """Return the reason for which the trial cannot begin from it."""
-        head = (
-            f"the warm start {self.path} ({self.kind}) does not fit the model {self.model!r} "
-            "(nothing was assigned):"
-            if strict
-            else f"nothing in the warm start {self.path} ({self.kind}) fits the model {self.model!r}:"
-        )
+        """Return the reason for which the trial cannot start from it."""
+        head = f"nothing in the warm start {self.path} ({self.kind}) fits the model {self.model!r}:"
         advice = "Give the model that it was written from"
         if strict:
+            head = (
+                f"the warm start {self.path} ({self.kind}) does not fit the model {self.model!r} "
+                "(nothing was assigned):"
+            )
             advice += ", or take what fits (strict=False)"
-        return "\n  ".join([head, *self._shown()]) + f"\n{advice}"
+        return "\n  ".join([head, *self._mismatch_lines()]) + f"\n{advice}"
 
     def to_json(self) -> dict[str, Any]:
         """Return the form that the database stores."""
@@ -243,10 +243,12 @@ class WarmStartReport:
             "of": self.of,
             "optimizer": self.optimizer,
             "matched": dict(self.matched),
-            "mismatches": [[each.kind, each.name, each.what] for each in self.mismatches],
+            "mismatches": [
+                [mismatch.kind, mismatch.name, mismatch.what] for mismatch in self.mismatches
+            ],
         }
 
-    def _shown(self) -> list[str]:
-        shown = [str(each) for each in self.mismatches[:_MOST_SHOWN]]
-        more = len(self.mismatches) - len(shown)
-        return [*shown, f"and {more} more"] if more else shown
+    def _mismatch_lines(self) -> list[str]:
+        lines = [str(mismatch) for mismatch in self.mismatches[:_MOST_SHOWN]]
+        more = len(self.mismatches) - len(lines)
+        return [*lines, f"and {more} more"] if more else lines

@@ -30,7 +30,7 @@ def retrying(
 ) -> T:
     """Return the result of ``call``, or raise the error of its last try.
 
-    An error that ``may_pass`` is followed by another try, if that begins within ``patience`` seconds from now.
+    An error that ``may_pass`` is followed by another try, if that starts within ``patience`` seconds from now.
     Pauses double from ``first_pause`` to ``longest_pause`` seconds, plus or minus half.
     """
     deadline = time.monotonic() + patience
@@ -38,6 +38,7 @@ def retrying(
     while True:
         try:
             return call()
+        # Of every kind, because `may_pass` alone decides which errors are temporary.
         except BaseException as error:
             length = pause * _JITTER.uniform(0.5, 1.5)
             if not may_pass(error) or time.monotonic() + length >= deadline:
@@ -47,7 +48,7 @@ def retrying(
 
 
 _WAKES_EVERY = 0.2
-"""Seconds."""
+"""Seconds after which a waiting main thread handles its signals, at the latest."""
 
 
 def run_side_by_side(
@@ -56,7 +57,7 @@ def run_side_by_side(
     """Run all pieces of work in threads, at most ``slots`` at once, and return their results in order.
 
     When one raises or this thread is interrupted, ``stopping`` is set, which running work must check. Work that
-    has not begun then is skipped.
+    has not started then is skipped.
 
     Raises:
         BaseException: The error of the first failed piece, in their order.

@@ -23,18 +23,19 @@ def content_digest(path: str) -> str:
     Of an archive the digest is of its members' content, because an archive contains times.
     """
     digest = xxhash.xxh3_128()
-    # Another process may hold or change it.
+    # Another process may hold, change or remove it; the digest is then of what could be read.
     with suppress(OSError, zipfile.BadZipFile), Path(path).open("rb") as content:
-        begin, size = content.read(_CHUNK), os.fstat(content.fileno()).st_size
-        if begin.startswith(b"PK"):
+        head = content.read(_CHUNK)
+        size = os.fstat(content.fileno()).st_size
+        if head.startswith(b"PK"):
             with zipfile.ZipFile(content) as archive:
                 members = [m for m in archive.infolist() if m.filename not in _DATED]
-                for each in sorted(members, key=lambda m: m.filename):
-                    digest.update(f"{each.filename}:{each.CRC}:{each.file_size};".encode())
+                for member in sorted(members, key=lambda m: m.filename):
+                    digest.update(f"{member.filename}:{member.CRC}:{member.file_size};".encode())
         elif size > MOST_BYTES:
-            digest.update(b"%d:%b" % (size, begin))
+            digest.update(b"%d:%b" % (size, head))
         else:
-            digest.update(begin)
+            digest.update(head)
             while chunk := content.read(_CHUNK):
                 digest.update(chunk)
     return digest.hexdigest()

@@ -46,8 +46,8 @@ def install_command(extra: str = "", *others: str) -> str:
     installer = [python, "-m", "pip", "install"]
     if find_spec("pip") is None:
         installer = ["uv", "pip", "install", "--python", python]
-    ours = [f"{DISTRIBUTION}[{extra}]"] if extra else []
-    return shlex.join([*installer, *ours, *others])
+    requirement = [f"{DISTRIBUTION}[{extra}]"] if extra else []
+    return shlex.join([*installer, *requirement, *others])
 
 
 def program() -> str:

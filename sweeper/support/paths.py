@@ -6,7 +6,7 @@
       sweeper.db                             the default database
       digits-learning-rate/                  a study
         owner.json                           which one: its identity in its database
-        workers/dask-node1-0.log             what a worker host that an engine placed has said
+        workers/dask-node1-0.log             output of a worker host that an engine placed
         trial-00003/                         a trial
           files/                             Trial.directory: what the user's callbacks write
           attempt-01/                        one attempt at it
@@ -238,11 +238,11 @@ def scratch_directory(what: str) -> Iterator[Path]:
     user's directories whose lock is free.
     """
     for directory in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
-        # Somebody else may be removing it too, and what cannot be removed is only in the way.
+        # Another process may remove it at the same time, and a directory that stays does no harm.
         with contextlib.suppress(OSError):
             info = directory.lstat()
-            ours = stat.S_ISDIR(info.st_mode) and info.st_uid == os.getuid()
-            if ours and time.time() - info.st_mtime > _SETTLING:
+            is_own_directory = stat.S_ISDIR(info.st_mode) and info.st_uid == os.getuid()
+            if is_own_directory and time.time() - info.st_mtime > _SETTLING:
                 with _locked(directory):
                     shutil.rmtree(directory)
     with tempfile.TemporaryDirectory(prefix=f"{_PREFIX}{what}-") as name, _locked(Path(name)):

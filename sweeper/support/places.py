@@ -27,15 +27,15 @@ _DOWNLOADS = {
 @functools.cache
 def nobodys(directory: str) -> tuple[str, ...]:
     """Return the prefixes of paths that are of no trial: the system, libraries, caches and downloads, unless ``directory`` is there."""
-    places = (os.environ.get(name) or default for name, default in _DOWNLOADS.items())
+    downloads = (os.environ.get(name) or default for name, default in _DOWNLOADS.items())
     prefixes = {
-        os.path.realpath(os.path.expanduser(each)) + os.sep  # noqa: PTH111 - it may be empty
-        for each in (sys.prefix, sys.base_prefix, *places)
-        if each
+        os.path.realpath(os.path.expanduser(path)) + os.sep  # noqa: PTH111 - it may be empty
+        for path in (sys.prefix, sys.base_prefix, *downloads)
+        if path
     }
-    ours = os.path.realpath(tempfile.gettempdir()) + "/sweeper-"
+    scratch = os.path.realpath(tempfile.gettempdir()) + "/sweeper-"
     return (
-        ours,
+        scratch,
         _PACKAGE,
         *_SYSTEM,
         *(p for p in sorted(prefixes) if not f"{directory}/".startswith(p)),
@@ -44,6 +44,7 @@ def nobodys(directory: str) -> tuple[str, ...]:
 
 def roots_of(target: str) -> list[str]:
     """Return the directories that trials of a study work in: the current one, and that of its file."""
-    file, here = Path(target), Path.cwd()
+    file = Path(target)
+    here = Path.cwd()
     directories = [here, *([file.resolve().parent] if file.is_file() else [])]
     return list(dict.fromkeys(map(os.path.realpath, directories)))

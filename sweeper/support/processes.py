@@ -83,11 +83,11 @@ def _started(pid: int) -> float | None:
     if not Path("/proc/self/stat").exists():
         return _started_elsewhere(pid)
     try:
-        # The command's name, in parentheses, may hold spaces and parentheses of its own.
+        # The command's name, in parentheses, may itself contain spaces and parentheses.
         fields = stat.read_text(errors="replace").rpartition(")")[2].split()
     except (FileNotFoundError, ProcessLookupError):
-        # With hidepid, /proc hides a living process of another user; a signal 0 tells it from one that is
-        # gone.
+        # With hidepid, /proc hides a living process of another user; a signal 0 distinguishes it from one
+        # that has ended.
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, 0)
             msg = f"process {pid} exists, and /proc does not show it"

@@ -103,8 +103,8 @@ def _without_credentials(address: str) -> str:
     if not mark:
         pattern = _IN_KEY if address.lower().startswith(("s3://", "gs://")) else _NO_PORT
         return pattern.sub(rf"\1{_HIDDEN}", address)
-    begins = _BEGINS.match(credentials)
-    scheme = begins[0] if begins else ""
+    match = _BEGINS.match(credentials)
+    scheme = match[0] if match else ""
     user, colon, _ = credentials[len(scheme) :].partition(":")
     return f"{scheme}{user}:{_HIDDEN}@{rest}" if colon else address
 
@@ -113,7 +113,10 @@ def _shown_parameter(part: str) -> str:
     name, equals, value = part.partition("=")
     if not part or (equals and name in _HARMLESS):
         return part
-    return f"{name}={_HIDDEN}" if equals and value else (part if equals else _HIDDEN)
+    if not equals:
+        # What is no parameter may be the rest of a password.
+        return _HIDDEN
+    return f"{name}={_HIDDEN}" if value else part
 
 
 def _secrets(url: str) -> set[str]:
@@ -124,9 +127,9 @@ def _secrets(url: str) -> set[str]:
         for name, _, value in (part.partition("="),)
         if name not in _HARMLESS
     }
-    for begins in (address, url):
-        if not _NO_CREDENTIALS.match(begins):
-            secrets.add(begins.rpartition("@")[0].rpartition("://")[2].partition(":")[2])
-    return {
-        secret for one in secrets for secret in (one, unquote(one)) if secret and secret != _HIDDEN
-    }
+    # A password may contain a question mark, so the whole URL is searched, too.
+    for text in (address, url):
+        if not _NO_CREDENTIALS.match(text):
+            secrets.add(text.rpartition("@")[0].rpartition("://")[2].partition(":")[2])
+    secrets |= {unquote(secret) for secret in secrets}
+    return secrets - {"", _HIDDEN}

@@ -62,30 +62,30 @@ def look_for_gpus() -> None:
 
 @contextlib.contextmanager
 def _without(unwanted: re.Pattern[bytes]) -> Iterator[None]:
-    """Context manager that removes lines with these beginnings from standard error."""
+    """Context manager that removes lines that start with this pattern from standard error."""
     if os.environ.get(_LEVEL) == "0":
         yield
         return
     try:
         stderr_copy = os.dup(_STDERR)
     except OSError:
-        # A process without a standard error says nothing anyway.
+        # A process without a standard error prints nothing anyway.
         yield
         return
     _flush()
-    with tempfile.TemporaryFile() as written:
-        os.dup2(written.fileno(), _STDERR)
-        wanted = False
+    with tempfile.TemporaryFile() as output:
+        os.dup2(output.fileno(), _STDERR)
+        failed = False
         try:
             yield
         except BaseException:
-            wanted = True
+            failed = True
             raise
         finally:
             _flush()
             os.dup2(stderr_copy, _STDERR)
-            written.seek(0)
-            rest = b"".join(line for line in written if wanted or not unwanted.match(line))
+            output.seek(0)
+            rest = b"".join(line for line in output if failed or not unwanted.match(line))
             if rest:
                 with os.fdopen(stderr_copy, "wb", closefd=False) as stderr:
                     stderr.write(rest)

@@ -1,4 +1,4 @@
-"""Versions of Keras and TensorFlow: which are tested, and what the self-test of an environment said.
+"""Versions of Keras and TensorFlow: which are tested, and the results of self-tests of environments.
 
 Exactness depends on private names of both libraries. Pairs of minor releases in `TESTED` passed the
 project's test matrix (``tests/versions``). Any other pair runs the self-test (`sweeper.run.self_test`)
@@ -85,6 +85,7 @@ def keep_result(result: SelfTestResult) -> str:
     path = _file(result.environment)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
+        # Renamed when complete, because another process may read it or write it, too.
         with tempfile.NamedTemporaryFile(
             "w", dir=path.parent, delete=False, encoding="utf-8"
         ) as file:

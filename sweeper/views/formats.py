@@ -15,7 +15,9 @@ from sweeper.records.evaluations import EvaluationRecord
 from sweeper.records.results import Params, StudyStatus, TrialRecord, TrialStatus
 from sweeper.spec.space import CategoricalChoice
 
-_MINUTE, _HOUR, _DAY = 60, 3600, 86400
+_MINUTE = 60
+_HOUR = 3600
+_DAY = 86400
 _UNITS = ((_DAY, "d", _HOUR, "h"), (_HOUR, "h", _MINUTE, "m"), (_MINUTE, "m", 1, "s"))
 _KIBI = 1024
 

@@ -16,6 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from sweeper.records.code import CodeGroup
+from sweeper.records.comparisons import Comparison
 from sweeper.records.configurations import (
     ConfigurationRecord,
     identity_of,
@@ -112,68 +113,70 @@ class TrialsTable:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Draw the rows, and count those that are left out."""
-        shown = self.trials[: self.most] if options.is_terminal else self.trials
-        rows = [self._cells(trial) for trial in shown]
-        own = list(dict.fromkeys(name for row in rows for name in row))
-        params = list(dict.fromkeys(name for trial in shown for name in trial.params))
+        trials = self.trials[: self.most] if options.is_terminal else self.trials
+        rows = [self._cells(trial) for trial in trials]
+        headers = list(dict.fromkeys(name for row in rows for name in row))
+        params = list(dict.fromkeys(name for trial in trials for name in trial.params))
         cells = [
-            [*(row.get(name) for name in own), *(_param(trial, name) for name in params)]
-            for row, trial in zip(rows, shown, strict=True)
+            [*(row.get(name) for name in headers), *(_param(trial, name) for name in params)]
+            for row, trial in zip(rows, trials, strict=True)
         ]
         texts = ("state", "value of", "code")
-        yield plain_table([*own, *parameter_headers(params, own)], cells, left=texts)
-        if len(shown) < len(self.trials):
-            hidden = len(self.trials) - len(shown)
+        yield plain_table([*headers, *parameter_headers(params, headers)], cells, left=texts)
+        if len(trials) < len(self.trials):
+            hidden = len(self.trials) - len(trials)
             yield Text(f"and {hidden} more; --csv and --json have all of them", style="dim")
 
     def _cells(self, trial: TrialStatus) -> dict[str, Any]:
         """Return a trial's cells by header, except for its parameters."""
-        taken = "" if trial.reuses is None else f" (trial {trial.reuses})"
-        state = Text(f"{trial.state}{taken}", STATE_STYLES[trial.state])
-        found: dict[str, Any] = {"trial": trial.number, "state": state}
+        reused = "" if trial.reuses is None else f" (trial {trial.reuses})"
+        state = Text(f"{trial.state}{reused}", STATE_STYLES[trial.state])
+        cells: dict[str, Any] = {"trial": trial.number, "state": state}
         if self.latest:
-            found["epoch"] = _epoch(trial, now=trial.state == "running")
-            found |= {name: trial.metrics.get(name) for name in self.latest}
+            cells["epoch"] = _epoch(trial, current=trial.state == "running")
+            cells |= {name: trial.metrics.get(name) for name in self.latest}
         else:
-            several = dict.fromkeys(name for each in self.trials for name in each.values or ())
-            found |= {n: (trial.values or {}).get(n) for n in several} or {"value": trial.value}
-            if any(each.value_of for each in self.trials):
-                found["value of"] = "-" if trial.value is None else trial.value_of or "last epoch"
-            found["epochs"] = _epoch(trial)
-        if any(each.attempts > 1 for each in self.trials):
-            found["attempts"] = trial.attempts
+            several = dict.fromkeys(name for other in self.trials for name in other.values or ())
+            cells |= {n: (trial.values or {}).get(n) for n in several} or {"value": trial.value}
+            if any(other.value_of for other in self.trials):
+                cells["value of"] = "-" if trial.value is None else trial.value_of or "last epoch"
+            cells["epochs"] = _epoch(trial)
+        if any(other.attempts > 1 for other in self.trials):
+            cells["attempts"] = trial.attempts
         if self.codes is not None:
-            found["code"] = self.codes.get(trial.number)
-        return found
+            cells["code"] = self.codes.get(trial.number)
+        return cells
 
 
 def _param(trial: TrialStatus | ConfigurationRecord, name: str) -> str:
     return choice_text(trial.params[name]) if name in trial.params else "-"
 
 
-def _epoch(trial: TrialStatus, *, now: bool = False) -> str:
-    """Format the finished epochs, or with ``now`` the epoch that the trial is in, from 1."""
+def _epoch(trial: TrialStatus, *, current: bool = False) -> str:
+    """Format the number of finished epochs, or with ``current`` the epoch that the trial is in, from 1."""
     if trial.epochs is None:
-        return str(trial.epoch + now)
-    return f"{min(trial.epoch + now, trial.epochs)} of {trial.epochs}"
+        return str(trial.epoch + current)
+    return f"{min(trial.epoch + current, trial.epochs)} of {trial.epochs}"
 
 
 def _configurations_table(configurations: Sequence[ConfigurationRecord]) -> Table:
     """Return one row per configuration: mean, interval, comparison with the leader and parameters."""
-    names = list(dict.fromkeys(name for each in configurations for name in each.params))
-    own = ["configuration", "mean", "repeats", "difference", "verdict"]
+    names = list(
+        dict.fromkeys(name for configuration in configurations for name in configuration.params)
+    )
+    headers = ["configuration", "mean", "repeats", "difference", "verdict"]
     rows = [
         [
-            each.number,
-            each.text,
-            len(each.values),
-            difference_text(each),
-            standing(each, leads=each is configurations[0]),
-            *(_param(each, name) for name in names),
+            configuration.number,
+            configuration.text,
+            len(configuration.values),
+            difference_text(configuration),
+            standing(configuration, leads=configuration is configurations[0]),
+            *(_param(configuration, name) for name in names),
         ]
-        for each in configurations
+        for configuration in configurations
     ]
-    return plain_table([*own, *parameter_headers(names, own)], rows, left=("verdict",))
+    return plain_table([*headers, *parameter_headers(names, headers)], rows, left=("verdict",))
 
 
 def difference_text(configuration: ConfigurationRecord) -> str:
@@ -199,20 +202,27 @@ def configurations_lines(status: StudyStatus) -> list[RenderableType]:
     """Return tables of the configurations of a study and of its confirmation, with their leaders."""
     confirmed = f"confirmed by new trainings ({confirmation_name(status.study)}):"
     lines: list[RenderableType] = []
-    for title, found in (("", status.configurations), (confirmed, status.confirmed)):
-        if not found:
+    for title, configurations in (("", status.configurations), (confirmed, status.confirmed)):
+        if not configurations:
             continue
         lines += [Text(title, style="bold")] * bool(title)
-        lines.append(_configurations_table(found[:SHOWN_ROWS]))
-        if len(found) > SHOWN_ROWS:
-            hidden = len(found) - SHOWN_ROWS
+        lines.append(_configurations_table(configurations[:SHOWN_ROWS]))
+        if len(configurations) > SHOWN_ROWS:
+            hidden = len(configurations) - SHOWN_ROWS
             lines.append(Text(f"and {hidden} more; --json has all of them", style="dim"))
-        sentence = leader_sentence(found)
+        sentence = leader_sentence(configurations)
         lines += [] if sentence is None else [Text(sentence, style="bold cyan")]
-        open_ = [e.comparison for e in found if e.comparison and e.comparison.verdict != "better"]
-        if any(each.interval and each.interval[0] * each.interval[1] > 0 for each in open_):
+        if any(_interval_contradicts(configuration.comparison) for configuration in configurations):
             lines.append(Text(_CORRECTED, style="dim"))
     return lines
+
+
+def _interval_contradicts(comparison: Comparison | None) -> bool:
+    """Return whether the interval is without 0, although the leader is not distinguishable."""
+    if comparison is None or comparison.verdict == "better" or comparison.interval is None:
+        return False
+    low, high = comparison.interval
+    return low * high > 0
 
 
 _CORRECTED = (
@@ -246,7 +256,8 @@ def confirmation_hint(status: StudyStatus, command: str) -> Text | None:
     values = [t.value for t in complete if t.value is not None and math.isfinite(t.value)]
     if len(values) < 2 or abs(values[1] - values[0]) > 0.25 * (max(values) - min(values)):
         return None
-    best, second = complete[0].number, complete[1].number
+    best = complete[0].number
+    second = complete[1].number
     return Text(
         f"one training each: `{command}` tells whether trial {best} is better than trial {second}",
         style="dim",
@@ -268,18 +279,20 @@ def status_objectives(status: StudyStatus) -> tuple[Objective, ...]:
 
 def objectives_text(status: StudyStatus) -> str:
     """Format the objectives: ``maximize val_accuracy``."""
-    return ", ".join(f"{each.direction} {each.name}" for each in status_objectives(status))
+    return ", ".join(
+        f"{objective.direction} {objective.name}" for objective in status_objectives(status)
+    )
 
 
 def named_directions_text(opened: StudyOpened) -> str:
     """Format the objectives whose direction nobody gave: ``maximize val_accuracy, by its name``."""
     named = [
-        f"{each.direction} {each.name}"
-        for each in status_objectives(opened.status)
-        if each.name in opened.directed_by_name
+        f"{objective.direction} {objective.name}"
+        for objective in status_objectives(opened.status)
+        if objective.name in opened.directed_by_name
     ]
-    how = "by its name" if len(named) == 1 else "by their names"
-    return f"{', '.join(named)}, {how}" if named else ""
+    source = "by its name" if len(named) == 1 else "by their names"
+    return f"{', '.join(named)}, {source}" if named else ""
 
 
 def codes_lines(status: StudyStatus) -> list[Text]:
@@ -292,8 +305,8 @@ def codes_lines(status: StudyStatus) -> list[Text]:
     for group in status.codes:
         numbers = trials_named(group.trials)
         leader = "" if group.best is None else f", best {value_text(group.value, 6)} ({group.best})"
-        now = ", the present one" if group.current else ""
-        lines.append(Text(f"  {group.code}{now}: {numbers}{leader}"))
+        present = ", the present one" if group.current else ""
+        lines.append(Text(f"  {group.code}{present}: {numbers}{leader}"))
     return lines
 
 
@@ -304,18 +317,22 @@ def lengths_lines(status: StudyStatus) -> list[RenderableType]:
         lengths.setdefault(trial.epochs or 0, []).append(trial.number)
     if len(lengths) < 2:
         return []
-    each = "; ".join(
+    lengths_text = "; ".join(
         f"{epochs} for {trials_named(numbers)}"
         for epochs, numbers in sorted(lengths.items(), reverse=True)
     )
-    return [Text(f"epochs: {each}; trials are ranked by their values at their own lengths")]
+    return [Text(f"epochs: {lengths_text}; trials are ranked by their values at their own lengths")]
 
 
 def studies_table(statuses: Sequence[StudyStatus]) -> RenderableType:
     """Return a row for each study: progress, counts by state, best value; rare states only where there are some."""
     if not statuses:
         return Text("no studies yet; start one with: sweeper run FILE")
-    rare = [s for s in ("interrupted", "paused") if any(getattr(each, s) for each in statuses)]
+    rare = [
+        state
+        for state in ("interrupted", "paused")
+        if any(getattr(status, state) for status in statuses)
+    ]
     states = ["running", *rare, "failed", "waiting"]
     rows = [
         [
@@ -344,7 +361,7 @@ def study_summary(status: StudyStatus, next_commands: Sequence[str]) -> Renderab
     parts: list[RenderableType] = [counts_line(status), Text(objectives_text(status))]
     unfinished = [trial for trial in status.trials if trial.state in _UNFINISHED]
     finished = [trial for trial in status.trials if trial.state not in _UNFINISHED]
-    names = [each.name for each in status_objectives(status)]
+    names = [objective.name for objective in status_objectives(status)]
     for lines in (
         configurations_lines(status),
         [TrialsTable(unfinished, latest=names)] if unfinished else [],
@@ -380,11 +397,11 @@ def _errors(trials: Sequence[TrialStatus]) -> Iterator[RenderableType]:
     by_error: dict[tuple[str, str], list[int]] = {}
     for trial in trials:
         if trial.error is not None:
-            what: str = "cannot succeed" if trial.shows_a_mistake else trial.state
-            by_error.setdefault((what, trial.error), []).append(trial.number)
-    for (how, error), numbers in list(by_error.items())[:_SHOWN_ERRORS]:
+            state: str = "cannot succeed" if trial.shows_a_mistake else trial.state
+            by_error.setdefault((state, trial.error), []).append(trial.number)
+    for (state, error), numbers in list(by_error.items())[:_SHOWN_ERRORS]:
         which = trials_named(numbers, _SHOWN_ERRORS)
-        yield Text.assemble((f"{which} {how}: ", "bold red"), error)
+        yield Text.assemble((f"{which} {state}: ", "bold red"), error)
 
 
 def exactness_line(exactness: Exactness) -> Text:

@@ -32,6 +32,7 @@ from sweeper.views.tables import STATE_STYLES, exactness_line, next_lines, plain
 
 _DIGEST = 12
 _SHOWN_EPOCHS = 30
+_SHOWN_TRIALS = 8
 _SHOWN_FILES = 5
 _MARK = "*"
 
@@ -51,19 +52,25 @@ def trial_on_terminal(
         _facts(trial, study.objective),
     ]
     if trial.error:
-        parts += [Text(""), Text(_said_once(trial.error), style="red")]
+        parts += [Text(""), Text(_without_repetition(trial.error), style="red")]
     headers = ["attempt", "where", "from step", "to step", "worked", "began (UTC)", "end"]
-    parts += _own_table(headers, _attempts(trial))
-    parts += _own_table(["after epoch", study.objective, "decision", "compared"], _rungs(trial))
+    parts += _section(headers, _attempts(trial))
+    parts += _section(["after epoch", study.objective, "decision", "compared"], _rungs(trial))
     if trial.earlier_lengths:
         lengths = [
-            [each.epochs, each.trained, each.state, _value(each), (each.digest or "-")[:_DIGEST]]
-            for each in trial.lengths
+            [
+                length.epochs,
+                length.trained,
+                length.state,
+                _value(length),
+                (length.digest or "-")[:_DIGEST],
+            ]
+            for length in trial.lengths
         ]
-        parts += _own_table(["length", "epochs trained", "state", "value", "digest"], lengths)
-    shown = trial.epochs[-_SHOWN_EPOCHS:]
-    hidden = len(trial.epochs) - len(shown)
-    reported = dict.fromkeys((name for epoch in shown for name in epoch.metrics), 0.0)
+        parts += _section(["length", "epochs trained", "state", "value", "digest"], lengths)
+    latest = trial.epochs[-_SHOWN_EPOCHS:]
+    hidden = len(trial.epochs) - len(latest)
+    reported = dict.fromkeys((name for epoch in latest for name in epoch.metrics), 0.0)
     names = objective_first(reported, study.objective)
     # Other metrics have the digits of the progress lines: float32, as Keras reports them, may differ in the sixth
     # from the parameter that they repeat, such as a learning rate.
@@ -71,17 +78,17 @@ def trial_on_terminal(
     digits = {name: 6 if any(name in of for of in measured) else 5 for name in names}
     epochs = [
         [e.epoch + 1, *(value_text(e.metrics.get(name), digits[name]) for name in names)]
-        for e in shown
+        for e in latest
     ]
     cut = f"{hidden} earlier epochs: use --json or --csv" if hidden else ""
-    parts += _own_table(["epoch", *names], epochs, cut=cut, left=())
+    parts += _section(["epoch", *names], epochs, cut=cut, left=())
     parts += _checkpoints(trial)
-    parts += _own_table(["how", "found", "when (UTC)", "what was said"], _verified(trial))
+    parts += _section(["how", "found", "when (UTC)", "what was said"], _verified(trial))
     evaluations = [
         [e.data, e.step, e.epoch, "no" if e.path is None else "yes", params_text(e.metrics)]
         for e in trial.evaluations
     ]
-    parts += _own_table(["evaluated on", "step", "after epoch", "kept", "metrics"], evaluations)
+    parts += _section(["evaluated on", "step", "after epoch", "kept", "metrics"], evaluations)
     whole = Text.assemble("the study's ", exactness_line(study.exactness))
     return Group(*parts, Text(""), whole, *next_lines(commands))
 
@@ -90,24 +97,25 @@ def _checkpoints(trial: TrialRecord) -> list[RenderableType]:
     """Return a table of a trial's checkpoints, and the directory that contains them, in one line to copy."""
     if not trial.checkpoints:
         return []
-    paths = [each.path for each in trial.checkpoints]
+    paths = [checkpoint.path for checkpoint in trial.checkpoints]
     directory = paths[0].rpartition("/")[0]
     while any(not path.startswith(f"{directory}/") for path in paths):
         directory = directory.rpartition("/")[0]
-    rows = [
-        [each.step, each.epoch, size_text(each.bytes), each.digest[:_DIGEST], path]
-        for each, path in (
-            (each, each.path.removeprefix(directory).lstrip("/")) for each in trial.checkpoints
-        )
-    ]
-    table = _own_table(["step", "after epoch", "size", "digest", "checkpoint"], rows)
+    rows = []
+    for checkpoint in trial.checkpoints:
+        path = checkpoint.path.removeprefix(directory).lstrip("/")
+        size = size_text(checkpoint.bytes)
+        digest = checkpoint.digest[:_DIGEST]
+        rows.append([checkpoint.step, checkpoint.epoch, size, digest, path])
+    table = _section(["step", "after epoch", "size", "digest", "checkpoint"], rows)
     return [*table, Text(f"in {directory}", no_wrap=True, overflow="ignore")]
 
 
 def _lead(trial: TrialRecord) -> str:
-    known = [seconds for seconds in map(_seconds, trial.attempts) if seconds is not None]
-    worked = f" · {time_text(sum(known))} of work" if known or not trial.attempts else ""
-    epochs, attempts = counted(len(trial.epochs), "epoch"), counted(len(trial.attempts), "attempt")
+    durations = [seconds for seconds in map(_seconds, trial.attempts) if seconds is not None]
+    worked = f" · {time_text(sum(durations))} of work" if durations or not trial.attempts else ""
+    epochs = counted(len(trial.epochs), "epoch")
+    attempts = counted(len(trial.attempts), "attempt")
     return f"{epochs}{worked} in {attempts}"
 
 
@@ -122,22 +130,22 @@ def _value(length: LengthRecord) -> str:
 
 def _attempts(trial: TrialRecord) -> _Cells:
     rows = []
-    for each in trial.attempts:
-        resumes = each.number > max(trial.anew_after, 1) and each.start_step
-        began = f"{each.start_step} (resumed)" if resumes else each.start_step
-        where = f"{each.host}:{'?' if each.pid is None else each.pid}"
-        seconds = _seconds(each)
-        most = "at most " if each.outcome == "lost" and seconds is not None else ""
-        at = f"{each.started_at:%Y-%m-%d %H:%M:%S}"
+    for attempt in trial.attempts:
+        resumes = attempt.number > max(trial.anew_after, 1) and attempt.start_step
+        first_step = f"{attempt.start_step} (resumed)" if resumes else attempt.start_step
+        where = f"{attempt.host}:{'?' if attempt.pid is None else attempt.pid}"
+        seconds = _seconds(attempt)
+        most = "at most " if attempt.outcome == "lost" and seconds is not None else ""
+        started_at = f"{attempt.started_at:%Y-%m-%d %H:%M:%S}"
         rows.append(
             [
-                each.number,
+                attempt.number,
                 where,
-                began,
-                each.end_step,
+                first_step,
+                attempt.end_step,
                 most + time_text(seconds),
-                at,
-                _ending(each, trial),
+                started_at,
+                _ending(attempt, trial),
             ]
         )
     return rows
@@ -155,20 +163,26 @@ def _facts(trial: TrialRecord, objective: str) -> Table:
         facts.append(("value of", trial.value_of))
     if trial.output_only:
         facts.append(("not captured", f"{', '.join(trial.output_only)} (output only)"))
-    for name, used in (("files read", "read"), ("files written", "written")):
-        if paths := [str(file["path"]) for file in trial.files[used]]:
-            more = f" and {len(paths) - _SHOWN_FILES} more" if len(paths) > _SHOWN_FILES else ""
-            facts.append((name, f"{', '.join(paths[:_SHOWN_FILES])}{more}"))
+    for use in ("read", "written"):
+        if trial.files[use]:
+            facts.append((f"files {use}", _files_text(trial.files[use])))
     facts += [("noticed", notice) for notice in trial.files["notices"]]
     if trial.warm_start:
         report = trial.warm_start
-        left = len(report["mismatches"])
-        rest = f", {left} that did not fit" if left else ""
-        said = f"{report['path']} ({report['kind']}, {report['digest'][:8]})"
-        facts.append(("began from", f"{said}: {len(report['matched'])} variables{rest}"))
+        mismatched = len(report["mismatches"])
+        rest = f", {mismatched} that did not fit" if mismatched else ""
+        file_text = f"{report['path']} ({report['kind']}, {report['digest'][:8]})"
+        facts.append(("began from", f"{file_text}: {len(report['matched'])} variables{rest}"))
     for name, value in facts:
         grid.add_row(Text(name), Text(value))
     return grid
+
+
+def _files_text(files: Sequence[Mapping[str, Any]]) -> str:
+    paths = [str(file["path"]) for file in files[:_SHOWN_FILES]]
+    hidden = len(files) - len(paths)
+    more = f" and {hidden} more" if hidden else ""
+    return f"{', '.join(paths)}{more}"
 
 
 def _grid() -> Table:
@@ -179,7 +193,7 @@ def _grid() -> Table:
     return grid
 
 
-def _own_table(
+def _section(
     headers: Sequence[str], rows: _Cells, *, cut: str = "", left: Sequence[str] | None = None
 ) -> list[RenderableType]:
     """Return a table below an empty line, with its last column at the left; empty without rows."""
@@ -189,7 +203,7 @@ def _own_table(
     return [*parts, plain_table(headers, rows, headers[-1:] if left is None else left)]
 
 
-def _said_once(error: str) -> str:
+def _without_repetition(error: str) -> str:
     """Return an error whose traceback ends with the same error without that last line of the traceback."""
     traceback, _, line = error.rstrip("\n").rpartition("\n")
     above, _, last = traceback.rstrip("\n").rpartition("\n")
@@ -197,34 +211,41 @@ def _said_once(error: str) -> str:
 
 
 def _ending(attempt: AttemptRecord, trial: TrialRecord) -> str:
-    said: str = attempt.outcome or "running"
+    ending: str = attempt.outcome or "running"
     if attempt.error:
         shown_above = attempt.error == trial.error
         why = last_line(attempt.error).partition("; its output is in ")[0]
-        said += ", see above" if shown_above else f": {why}"
-    left = attempt.number <= trial.anew_after
-    return f"{said}; not resumed, because the definition changed" if left else said
+        ending += ", see above" if shown_above else f": {why}"
+    ignored = attempt.number <= trial.anew_after
+    return f"{ending}; not resumed, because the definition changed" if ignored else ending
 
 
 def _rungs(trial: TrialRecord) -> _Cells:
     decided = {None: "waits for the others", True: "promoted", False: "ended here"}
     rows = []
     for rung in trial.rungs:
-        said = ""
+        summary = ""
         if rung.decision is not None:
-            promoted = [each for each in rung.decision.compared if each.promoted]
-            names = ", ".join(f"{t.number} ({value_text(t.value, 6)})" for t in promoted[:8])
-            said = f"{counted(len(rung.decision.compared), 'trial')}; promoted: {names or 'none'}"
-        rows.append([rung.epochs, rung.value, decided[rung.promoted], said or "-"])
+            promoted = [compared for compared in rung.decision.compared if compared.promoted]
+            names = ", ".join(
+                f"{t.number} ({value_text(t.value, 6)})" for t in promoted[:_SHOWN_TRIALS]
+            )
+            summary = (
+                f"{counted(len(rung.decision.compared), 'trial')}; promoted: {names or 'none'}"
+            )
+        rows.append([rung.epochs, rung.value, decided[rung.promoted], summary or "-"])
     return rows
 
 
 def _verified(trial: TrialRecord) -> _Cells:
-    found, rows = trial.verification, []
-    if found is not None:
-        how = "killed and resumed" if found.mode == "interrupt" else "replayed"
-        said = str(found.report.get("message") or "-")
-        rows.append([how, found.verdict, f"{found.checked_at:%Y-%m-%d %H:%M:%S}", said])
+    verification = trial.verification
+    rows = []
+    if verification is not None:
+        method = "killed and resumed" if verification.mode == "interrupt" else "replayed"
+        message = str(verification.report.get("message") or "-")
+        rows.append(
+            [method, verification.verdict, f"{verification.checked_at:%Y-%m-%d %H:%M:%S}", message]
+        )
     rows += [
         [
             f"audited from step {audit.from_step} to {audit.to_step}",
@@ -369,17 +390,19 @@ def check_page(report: CheckReport, next_commands: tuple[str, ...] = ()) -> Rend
         parts += [Text(""), *_finding(finding)]
     if report.held:
         parts.append(Text(""))
-        parts += [Text.assemble(("holds    ", "green"), one_line(each)) for each in report.held]
+        parts += [
+            Text.assemble(("holds    ", "green"), one_line(promise)) for promise in report.held
+        ]
     if report.metrics:
         names = ", ".join(report.metrics)
         parts += [Text(""), Text.assemble(("metrics  ", "dim"), names)]
     if report.estimate is not None:
         parts += [Text(""), _estimate(report.estimate)]
     if report.removed:
-        made = Text.assemble(
+        removed = Text.assemble(
             ("removed  ", "dim"), ", ".join(report.removed), ": made by the check's trials"
         )
-        parts += [Text(""), made]
+        parts += [Text(""), removed]
     return Group(*parts, *next_lines(next_commands))
 
 

@@ -52,6 +52,8 @@ _ADDED = [
     ("Referrer-Policy", "no-referrer"),
 ]
 
+_ANY_ORIGIN = "access-control-allow-origin"
+
 
 def is_loopback(host: str) -> bool:
     """Return whether only this machine can reach a server that listens on ``host``."""
@@ -78,8 +80,9 @@ def site(
         elif environ.get("REQUEST_METHOD") not in {"GET", "HEAD"}:
             reason = "this dashboard is read-only, because workers rely on the data"
         else:
-            ours = f"{environ.get('PATH_INFO', '')}/".startswith(f"{PREFIX}/")
-            return (pages if ours else dashboard)(environ, _with_headers(start_response))
+            is_page = f"{environ.get('PATH_INFO', '')}/".startswith(f"{PREFIX}/")
+            application = pages if is_page else dashboard
+            return application(environ, _with_headers(start_response))
         body = json.dumps({"reason": reason}).encode()
         size = ("Content-Length", str(len(body)))
         start_response("403 Forbidden", [("Content-Type", "application/json"), size])
@@ -97,7 +100,8 @@ POLICY = (
 )
 
 _NAME = r"(?P<name>[^/]{1,120})"
-_HTML, _JSON = "text/html; charset=utf-8", "application/json"
+_HTML = "text/html; charset=utf-8"
+_JSON = "application/json"
 _SCRIPT = "text/javascript; charset=utf-8"
 _STATIC = {
     "page.css": "text/css; charset=utf-8",
@@ -141,8 +145,8 @@ class PageApplication:
             ("Cache-Control", "no-cache"),
             ("ETag", tag),
         ]
-        asked = environ.get("HTTP_IF_NONE_MATCH")
-        if answer.status is HTTPStatus.OK and (answer.body is None or asked == tag):
+        requested = environ.get("HTTP_IF_NONE_MATCH")
+        if answer.status is HTTPStatus.OK and (answer.body is None or requested == tag):
             start_response("304 Not Modified", headers)
             return []
         body = answer.body or b""
@@ -157,10 +161,10 @@ class PageApplication:
         since = urllib.parse.parse_qs(environ.get("QUERY_STRING", "")).get("since", [""])[0]
         try:
             for pattern, answer in self._routes:
-                found = pattern.fullmatch(path)
-                if found is not None:
+                match = pattern.fullmatch(path)
+                if match is not None:
                     more = {"since": since} if answer == self._study_data else {}
-                    return answer(**found.groupdict(), **more)
+                    return answer(**match.groupdict(), **more)
         except UnknownStudyError as error:
             return _problem(HTTPStatus.NOT_FOUND, str(error))
         except StorageError as error:
@@ -227,8 +231,8 @@ def _problem(status: HTTPStatus, message: str) -> Answer:
 def _with_headers(start_response: StartResponse) -> StartResponse:
     def start(status: str, headers: list[tuple[str, str]], *more: Any) -> Callable[[bytes], object]:
         # That header of optuna-dashboard would allow any web page to read a study's artifacts.
-        sent = [each for each in headers if each[0].lower() != "access-control-allow-origin"]
-        return start_response(status, [*sent, *_ADDED], *more)
+        others = [(name, value) for name, value in headers if name.lower() != _ANY_ORIGIN]
+        return start_response(status, [*others, *_ADDED], *more)
 
     return start
 
@@ -245,7 +249,7 @@ class DashboardServer(socketserver.ThreadingMixIn, wsgiref.simple_server.WSGISer
 
     Attributes:
         url: URL of optuna-dashboard; sweeper's pages are at ``sweeper/`` below it.
-        opened: What is closed with it.
+        opened: Resources that are closed with it, such as the database.
     """
 
     daemon_threads = True
@@ -255,14 +259,15 @@ class DashboardServer(socketserver.ThreadingMixIn, wsgiref.simple_server.WSGISer
         super().__init__((host, port), _QuietRequests)
         self.set_app(application)
         self.opened = ExitStack()
-        shown = f"[{host}]" if ":" in host else host
-        self.url = f"http://{shown}:{self.server_port}/"
+        address = f"[{host}]" if ":" in host else host
+        self.url = f"http://{address}:{self.server_port}/"
 
     def server_bind(self) -> None:
         """Bind without a reverse lookup of the host's name, which can take many seconds."""
         socketserver.TCPServer.server_bind(self)
         host, port = self.server_address[:2]
-        self.server_name, self.server_port = str(host), int(port)
+        self.server_name = str(host)
+        self.server_port = int(port)
         self.setup_environ()
 
     def serve(self, announce: Callable[[str], None]) -> None:
@@ -270,7 +275,7 @@ class DashboardServer(socketserver.ThreadingMixIn, wsgiref.simple_server.WSGISer
 
         ``announce`` receives the URL after the signal handlers are installed.
         """
-        before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+        previous_handler = signal.signal(signal.SIGTERM, signal.default_int_handler)
         try:
             announce(self.url)
             self.serve_forever()
@@ -278,7 +283,7 @@ class DashboardServer(socketserver.ThreadingMixIn, wsgiref.simple_server.WSGISer
             return
         finally:
             self.close()
-            signal.signal(signal.SIGTERM, before)
+            signal.signal(signal.SIGTERM, previous_handler)
 
     def close(self) -> None:
         """Close the socket and the database's connections."""
@@ -313,10 +318,10 @@ def open_dashboard(
 
     with ExitStack() as opened:
         database = opened.enter_context(Database.open(storage, create=False, patience=PATIENCE))
-        shown = database.optuna_storage()
-        opened.callback(shown.engine.dispose)
+        optuna_storage = database.optuna_storage()
+        opened.callback(optuna_storage.engine.dispose)
         pages = PageApplication(Repository(database), advice or Advice(), runs_dir)
-        local = site(wsgi(shown), pages, local_only=is_loopback(host))
+        local = site(wsgi(optuna_storage), pages, local_only=is_loopback(host))
         try:
             server = DashboardServer(host, port, local)
         except OSError as error:

@@ -31,7 +31,9 @@ if TYPE_CHECKING:
 _LARGEST_NUMBER = 2**53
 """The largest whole number that a browser reads exactly."""
 
-_LOG_BYTES = 8192
+LOG_BYTES = 8192
+"""Size of the end of a log on the page."""
+
 _ESTIMATED = 300
 """Number of trials up to which a poll estimates the time left."""
 
@@ -51,7 +53,7 @@ class Advice:
 
 def trial_json(trial: TrialRecord, commands: Sequence[str] = (), log: str | None = None) -> str:
     """Return the text of a trial."""
-    found = trial.to_json() | {
+    data = trial.to_json() | {
         "seed": str(trial.seed),
         "params": {name: _exact(value) for name, value in trial.params.items()},
         "target": trial.length,
@@ -59,41 +61,39 @@ def trial_json(trial: TrialRecord, commands: Sequence[str] = (), log: str | None
         "error": trial.error,
         "commands": list(commands),
     }
-    return _text(found if log is None else found | {"log": log})
+    return _text(data if log is None else data | {"log": log})
 
 
 def study_json(
     repository: Repository,
     results: StudyResults,
     commands: Sequence[str],
-    now: datetime,
+    made_at: datetime,
 ) -> dict[str, Any]:
-    """Return the study's part of the page; ``now`` is the end of the work of running attempts.
+    """Return the study's part of the page; ``made_at`` is its time, up to which running attempts have worked.
 
     The epochs of the results are not needed.
     """
-    status, name = results.status, results.status.study
-    row, environments = repository.study(name), repository.environments(name)
-    given = {"at": "end", "seed": str(row.seed), **row.definition}
+    status = results.status
+    name = results.status.study
+    row = repository.study(name)
+    environments = repository.environments(name)
+    definition = {"at": "end", "seed": str(row.seed), **row.definition}
     space: dict[str, Distribution] = {}
     for trial in results.trials:
         # The latest ranges, if they have changed.
         space = {**space, **trial.distributions}
     source = row.source or {}
+    accepted = [text for change in repository.definition_changes(name) for text in change.changes]
     identity = {
         "fingerprint of definition and code": row.fingerprint,
         "fingerprint of the code": row.code.digest if row.code else None,
         "file": ":".join(filter(None, (source.get("location"), source.get("name")))),
         **{f"digest of trial {trial.number}": trial.digest for trial in results.pareto},
-        **{
-            f"accepted change {number}": text
-            for number, text in enumerate(
-                (text for each in repository.definition_changes(name) for text in each.changes), 1
-            )
-        },
+        **{f"accepted change {number}": text for number, text in enumerate(accepted, 1)},
     }
     return {
-        "made_at": now.isoformat(),
+        "made_at": made_at.isoformat(),
         "study": {key: value for key, value in status.to_json().items() if key != "trials"}
         | {
             "configurations": _configurations(status.configurations),
@@ -103,20 +103,20 @@ def study_json(
         "notices": notices(status, deterministic=row.definition.get("deterministic") is not False),
         "exactness": status.exactness.line,
         "seconds_left": status.seconds_left,
-        "settings": {key: _exact(given[key]) for key in _SETTINGS if key in given},
+        "settings": {key: _exact(definition[key]) for key in _SETTINGS if key in definition},
         "space": {name: range_json(distribution) for name, distribution in space.items()},
-        "environments": [json_fields(each) for each in environments],
+        "environments": [json_fields(environment) for environment in environments],
         "identity": [[name, value] for name, value in identity.items() if value],
         "commands": list(commands),
     }
 
 
-def _configurations(found: Sequence[ConfigurationRecord]) -> list[dict[str, Any]]:
+def _configurations(configurations: Sequence[ConfigurationRecord]) -> list[dict[str, Any]]:
     return [
-        each.to_json()
-        | {"text": each.text, "difference": difference_text(each)}
-        | {"standing": standing(each, leads=each is found[0])}
-        for each in found
+        configuration.to_json()
+        | {"text": configuration.text, "difference": difference_text(configuration)}
+        | {"standing": standing(configuration, leads=configuration is configurations[0])}
+        for configuration in configurations
     ]
 
 
@@ -132,28 +132,28 @@ def importances(results: StudyResults) -> dict[str, Any] | None:
 
 def notices(status: StudyStatus, *, deterministic: bool) -> list[str]:
     """Return the warnings above the numbers."""
-    found = []
+    warnings = []
     if status.exactness.warning is not None:
-        found.append(f"{status.exactness.warning[0].upper()}{status.exactness.warning[1:]}.")
+        warnings.append(f"{status.exactness.warning[0].upper()}{status.exactness.warning[1:]}.")
     if not deterministic:
-        found.append(
+        warnings.append(
             "The study has deterministic=False: a repeated or resumed trial may give other bits."
         )
     if len(status.codes) > 1:
         title, *groups = map(str, codes_lines(status))
-        found.append(f"{title.capitalize()} {'; '.join(map(str.strip, groups))}.")
-    return found
+        warnings.append(f"{title.capitalize()} {'; '.join(map(str.strip, groups))}.")
+    return warnings
 
 
 def range_json(distribution: Distribution) -> dict[str, Any]:
     """Return a parameter's distribution for the page."""
     if isinstance(distribution, Categorical):
-        return {"kind": "choice", "choices": [_exact(each) for each in distribution.choices]}
+        return {"kind": "choice", "choices": [_exact(choice) for choice in distribution.choices]}
     whole = isinstance(distribution, IntRange)
     return {"kind": "number", "whole": whole, **json_fields(distribution, "low", "high", "log")}
 
 
-def log_tail(runs_dir: Path | None, trial: TrialRecord, most: int = _LOG_BYTES) -> str:
+def log_tail(runs_dir: Path | None, trial: TrialRecord, most: int = LOG_BYTES) -> str:
     """Return the end of the log of a trial's newest attempt; empty if this machine has none."""
     if runs_dir is None or not trial.attempts:
         return ""
@@ -178,6 +178,7 @@ def _text(value: Mapping[str, Any] | Sequence[Any]) -> str:
     try:
         return json.dumps(value, allow_nan=False, separators=(",", ":"))
     except ValueError:
+        # NaN and infinities are rare, and replacing them copies the whole value.
         return json.dumps(finite_json(value), allow_nan=False, separators=(",", ":"))
 
 
@@ -188,12 +189,13 @@ def _exact(value: Any) -> Any:
 
 
 @dataclass
-class _Kept:
-    """State of a study that is kept between two polls."""
+class _PolledStudy:
+    """State of a study between two polls."""
 
     # Prefix of its versions, another one after a restart of the dashboard or of the study.
     token: str = field(default_factory=lambda: secrets.token_hex(4))
     version: int = 0
+    # Of the latest read.
     stamps: Stamps | None = None
     # Text of each trial, and the version of its latest change.
     trials: dict[int, tuple[int, str]] = field(default_factory=dict)
@@ -205,21 +207,21 @@ class _Kept:
 
     def follows(self, stamps: Stamps) -> bool:
         """Return whether the study is the same and has lost no trial since the last read."""
-        before = self.stamps
-        return before is None or (
-            before.identity == stamps.identity and before.trials.keys() <= stamps.trials.keys()
+        previous = self.stamps
+        return previous is None or (
+            previous.identity == stamps.identity and previous.trials.keys() <= stamps.trials.keys()
         )
 
 
 class LivePayloads:
-    """Data of the pages of a dashboard, which answers only with what has changed; safe for threads.
+    """Data of the pages of a dashboard, of which an answer has only the changes; safe for threads.
 
     Importances of parameters are computed again once there are a tenth more complete trials.
     """
 
     def __init__(self, advice: Advice) -> None:
         self._advice = advice
-        self._studies: dict[str, _Kept] = {}
+        self._studies: dict[str, _PolledStudy] = {}
         self._lock = threading.Lock()
 
     def answer(
@@ -229,44 +231,47 @@ class LivePayloads:
 
         The data are None if it lacks nothing. ``more`` is added to the study's part.
         """
-        # The server answers each poll in a thread of its own, and they share what was read.
+        # The server answers each poll in a separate thread, and they share what was read.
         with self._lock:
-            kept = self._read(repository, name)
-            version = f"{kept.token}-{kept.version}"
+            state = self._read(repository, name)
+            version = f"{state.token}-{state.version}"
             if since == version:
                 return version, None
             token, _, number = since.partition("-")
-            known = int(number) if token == kept.token and number.isdecimal() else -1
-            changed = [text for latest, text in kept.trials.values() if latest > known]
-            head = {**kept.study, **more, "importance": kept.importance}
-            head |= {"version": version, "all": known < 0}
+            page_version = int(number) if token == state.token and number.isdecimal() else -1
+            changed = [text for latest, text in state.trials.values() if latest > page_version]
+            head = {**state.study, **more, "importance": state.importance}
+            head |= {"version": version, "all": page_version < 0}
             return version, joined(head, changed)
 
-    def _read(self, repository: Repository, name: str) -> _Kept:
+    def _read(self, repository: Repository, name: str) -> _PolledStudy:
         stamps = repository.stamps(name)
-        kept = self._studies.setdefault(name, _Kept())
-        if kept.stamps == stamps:
-            return kept
-        if not kept.follows(stamps):
-            kept = self._studies[name] = _Kept()
-        before = kept.stamps
+        state = self._studies.setdefault(name, _PolledStudy())
+        if state.stamps == stamps:
+            return state
+        if not state.follows(stamps):
+            # A new token makes every open page load all trials again.
+            state = self._studies[name] = _PolledStudy()
+        previous = state.stamps
         changed = None
-        if before is not None:
-            changed = [n for n, stamp in stamps.trials.items() if before.trials.get(n) != stamp]
-        kept.version += 1
+        if previous is not None:
+            changed = [n for n, stamp in stamps.trials.items() if previous.trials.get(n) != stamp]
+        state.version += 1
         for trial in repository.trials(name, changed):
             text = trial_json(trial, self._advice.trial(trial))
-            kept.trials[trial.number] = kept.version, text
-            kept.slim[trial.number] = replace(trial, epochs=())
+            state.trials[trial.number] = state.version, text
+            state.slim[trial.number] = replace(trial, epochs=())
         # The time left and the configurations need the progress of each trial, and nothing else does.
-        each = stamps.is_repeated or len(stamps.trials) <= _ESTIMATED
-        if each or before is None or before.but_progress != stamps.but_progress:
-            results = StudyResults(repository.status(name), tuple(kept.slim.values()))
+        needs_progress = stamps.is_repeated or len(stamps.trials) <= _ESTIMATED
+        if needs_progress or previous is None or previous.but_progress != stamps.but_progress:
+            results = StudyResults(repository.status(name), tuple(state.slim.values()))
             commands = self._advice.study(results.status)
-            kept.study = study_json(repository, results, commands, datetime.now(UTC))
-            if results.status.complete > 1.1 * kept.ranked:
+            state.study = study_json(repository, results, commands, datetime.now(UTC))
+            if results.status.complete > 1.1 * state.ranked:
                 # They take a tenth of a second, which not every poll may.
-                kept.ranked, kept.importance = results.status.complete, importances(results)
-        kept.study["made_at"] = datetime.now(UTC).isoformat()
-        kept.stamps = stamps
-        return kept
+                state.importance = importances(results)
+                state.ranked = results.status.complete
+        state.study["made_at"] = datetime.now(UTC).isoformat()
+        # Last, so that a read that failed is repeated at the next poll.
+        state.stamps = stamps
+        return state

@@ -21,7 +21,15 @@ from sweeper.db.repository import Repository
 from sweeper.errors import UsageError
 from sweeper.spec.settings import Settings
 from sweeper.support.installation import VERSION, install_command
-from sweeper.views.page.payload import Advice, importances, joined, log_tail, study_json, trial_json
+from sweeper.views.page.payload import (
+    LOG_BYTES,
+    Advice,
+    importances,
+    joined,
+    log_tail,
+    study_json,
+    trial_json,
+)
 
 if TYPE_CHECKING:
     import jinja2
@@ -51,21 +59,22 @@ def make_report(
 
     With ``force``, also a file that is not a report is replaced.
     """
-    now, advice = datetime.now(UTC), advice or Advice()
+    made_at = datetime.now(UTC)
+    advice = advice or Advice()
     with Database.open(settings.storage, create=False, patience=PATIENCE) as database:
         repository = Repository(database)
         results = repository.results(study)
-        head = study_json(repository, results, advice.study(results.status), now)
+        head = study_json(repository, results, advice.study(results.status), made_at)
     head |= {"importance": importances(results), "all": True, "version": ""}
     if results.status.finished < results.status.target:
         head["notices"].append("The study is not finished; this page shows its present state.")
-    most = min(_LOGS_BYTES // max(len(results.trials), 1), 8192)
+    most = min(_LOGS_BYTES // max(len(results.trials), 1), LOG_BYTES)
     logs = [log_tail(settings.runs_dir, trial, most) for trial in results.trials]
     trials = [
         trial_json(t, advice.trial(t), log) for t, log in zip(results.trials, logs, strict=True)
     ]
     page = output or Path(f"{study}-report.html")
-    html = file_of(study, joined(head, trials), f"{now:%Y-%m-%d %H:%M:%S} UTC")
+    html = file_of(study, joined(head, trials), f"{made_at:%Y-%m-%d %H:%M:%S} UTC")
     write(html, page, force=force)
     return page
 
@@ -84,9 +93,9 @@ def file_of(title: str, data: str, made_at: str) -> str:
             f"installed: {install_command('plots')}"
         )
         raise UsageError(msg) from error
-    own = asset("page.js")
+    page_script = asset("page.js")
     policy = (
-        f"default-src 'none'; script-src {_digest(library)} {_digest(own)}; "
+        f"default-src 'none'; script-src {_digest(library)} {_digest(page_script)}; "
         "style-src 'unsafe-inline'; img-src data: blob:; base-uri 'none'; form-action 'none'"
     )
     return template.render(
@@ -96,7 +105,7 @@ def file_of(title: str, data: str, made_at: str) -> str:
             "style": Markup(asset("page.css")),  # noqa: S704 - of this package
             "data": _packed(data),
             "library": _packed(library),
-            "own": Markup(own),  # noqa: S704 - of this one
+            "own": Markup(page_script),  # noqa: S704 - of this one
             "made_at": made_at,
         },
         prefix="",
@@ -139,8 +148,8 @@ def _packed(text: str) -> str:
 
 
 def _digest(script: str) -> str:
-    found = hashlib.sha256(script.encode()).digest()
-    return f"'sha256-{base64.b64encode(found).decode()}'"
+    digest = hashlib.sha256(script.encode()).digest()
+    return f"'sha256-{base64.b64encode(digest).decode()}'"
 
 
 def write(page: str, path: Path, *, force: bool) -> None:

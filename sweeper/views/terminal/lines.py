@@ -85,14 +85,14 @@ class EventLines:
             case TrialVerified():
                 return f"trial {event.trial} verified {event.verdict} {time_text(event.seconds)}"
             case CheckpointKept():
-                kept = (
+                line = (
                     f"trial {event.trial} checkpoint at step {event.step} {size_text(event.bytes)}"
                 )
                 if event.seconds is not None:
-                    kept += f" in {time_text(event.seconds)}"
+                    line += f" in {time_text(event.seconds)}"
                 if event.stalled_seconds is not None:
-                    kept += f", training waited {time_text(event.stalled_seconds)}"
-                return kept
+                    line += f", training waited {time_text(event.stalled_seconds)}"
+                return line
             case CheckpointMeasured():
                 metrics = metrics_text(event.metrics, self._objective)
                 return f"trial {event.trial} measured at step {event.step} {metrics}".rstrip()
@@ -108,19 +108,19 @@ class EventLines:
             return f"study {event.study}: 0/{event.total} {event.done}, {workers}"
         status = event.status
         self._objective = status.objective
-        done = f"{status.finished}/{status.target} done"
+        progress = f"{status.finished}/{status.target} done"
         named = named_directions_text(event)
         objectives = f"{named}; " if named else ""
         storage = f"storage {shown_url(event.storage)}"
-        return f"study {status.study}: {objectives}{done}, {workers}, {storage}"
+        return f"study {status.study}: {objectives}{progress}, {workers}, {storage}"
 
     def _training(self, event: TrainingStarted | EpochFinished | AttemptEnded) -> str:
         if isinstance(event, TrainingStarted):
             self.epochs[event.trial] = event.epochs
             attempt = self._attempts.get(event.trial, 1)
-            how = f"resumed at step {event.start_step}" if event.start_step else "started"
+            start = f"resumed at step {event.start_step}" if event.start_step else "started"
             params = params_text(event.params)
-            return f"trial {event.trial} attempt {attempt} {how} {params}".rstrip()
+            return f"trial {event.trial} attempt {attempt} {start} {params}".rstrip()
         if isinstance(event, EpochFinished):
             epochs = self.epochs.get(event.trial)
             of = "" if epochs is None else f"/{epochs}"
@@ -168,7 +168,7 @@ class LineProgress:
         with self._lock:
             self._state.apply(event)
             line = self._lines.line(event)
-            self._say_waiting(event)
+            self._write_activity(event)
             trial = getattr(event, "trial", -1)
             if line is None or not is_reported(
                 event, self._verbosity, self._lines.epochs.get(trial)
@@ -176,9 +176,9 @@ class LineProgress:
                 return
             opens = isinstance(event, StudyOpened | ChecksOpened)
             stateless = opens or isinstance(event, Notice)
-            self._say(line if stateless else self._with_state(event, line))
+            self._write(line if stateless else self._with_state(event, line))
             if self._waiting and isinstance(event, TrainingStarted):
-                self._say(f"trial {trial}: tracing and running its first step ...")
+                self._write(f"trial {trial}: tracing and running its first step ...")
 
     def _with_state(self, event: Event, line: str) -> str:
         """Return the line with the run's state, without what does not fit; no error is cut."""
@@ -186,36 +186,37 @@ class LineProgress:
         if len(line) <= room:
             return f"{line}{self._state.brief()}"
         state = self._state.brief(leads=False)
-        words, kept = line.split(" "), int(isinstance(event, EpochFinished))
+        words = line.split(" ")
+        trailing_words = int(isinstance(event, EpochFinished))
         if isinstance(event, TrainingStarted | EpochFinished) and len(line) + len(state) > WIDTH:
             # An epoch's seconds are its last word.
-            words[len(words) - kept : len(words) - kept] = ["…"]
+            words[len(words) - trailing_words : len(words) - trailing_words] = ["…"]
             while len(" ".join(words)) + len(state) > WIDTH and len(words) > _LEAST_WORDS:
-                del words[-2 - kept]
+                del words[-2 - trailing_words]
         return f"{' '.join(words)}{state}"
 
-    def _say_waiting(self, event: Event) -> None:
-        """Report the current activity before the end of the run's first epoch."""
+    def _write_activity(self, event: Event) -> None:
+        """Write the current activity before the end of the run's first epoch."""
         if isinstance(event, EpochFinished | AttemptEnded | TrialVerified):
             self._waiting = False
         if not self._waiting:
             return
         match event:
             case Doing(trial=None):
-                self._say(f"{event.what} ...")
+                self._write(f"{event.what} ...")
             case Doing():
-                self._say(f"trial {event.trial}: {event.what} ...")
+                self._write(f"trial {event.trial}: {event.what} ...")
             case AttemptStarted():
-                self._say(f"trial {event.trial}: starting ...")
+                self._write(f"trial {event.trial}: starting ...")
             case StepsDone() if self._clock() >= self._next_step:
                 self._next_step = self._clock() + STEP_SECONDS
-                self._say(
+                self._write(
                     f"trial {event.trial}: in epoch {event.epoch + 1}, at step {event.step} ..."
                 )
             case _:
                 return
 
-    def _say(self, line: str) -> None:
+    def _write(self, line: str) -> None:
         self._stream.write(f"{line}\n")
         self._stream.flush()
 

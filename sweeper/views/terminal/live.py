@@ -121,7 +121,8 @@ class LiveProgress(Progress):
     def __call__(self, event: Event) -> None:
         self.state.apply(event)
         self._apply(event)
-        line, style = self._lines.line(event), self._style(event)
+        line = self._lines.line(event)
+        style = self._style(event)
         if line is not None and style is not None:
             self._print(Text(line, style=style))
         if isinstance(event, RunStopping):
@@ -162,7 +163,8 @@ class LiveProgress(Progress):
             case AttemptStarted():
                 self._row(event.trial)
             case TrainingStarted():
-                row, total = self._row(event.trial), event.epochs * event.steps_per_epoch
+                row = self._row(event.trial)
+                total = event.epochs * event.steps_per_epoch
                 # So that steps of an earlier attempt are not in its rate.
                 self.reset(row, completed=event.start_step)
                 self.update(row, total=total or None)
@@ -247,6 +249,7 @@ class NotebookProgress(LiveProgress):
 
     def stop(self) -> None:
         """Leave the last state."""
+        # The thread ends first, so that it cannot replace the last state by an earlier one.
         self._over.set()
         self._thread.join()
         self.stop_with = ""
@@ -257,6 +260,7 @@ class NotebookProgress(LiveProgress):
         self._handle.update(self._content(), raw=True)
 
     def _print(self, line: Text) -> None:
+        # The thread that updates the cell reads both.
         with self._showing:
             self._latest.append(line)
             self._written += 1

@@ -51,7 +51,7 @@ class RunState:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._began = clock()
+        self._start = clock()
         self._lock = threading.Lock()
         self._opened: StudyOpened | ChecksOpened | None = None
         self._status = StudyStatus("", 0)
@@ -128,8 +128,8 @@ class RunState:
                 return ""
             if isinstance(self._opened, ChecksOpened):
                 return f" [{self._checks(self._opened)}]"
-            now = self._now()
-            return f" [{now.finished}/{now.target} done{self._leader(now) if leads else ''}]"
+            current = self._current_status()
+            return f" [{current.finished}/{current.target} done{self._leader(current) if leads else ''}]"
 
     def lines(self, stop: str) -> Iterator[Text]:
         """Return the lines of a display: counts, the best trial, and the effect of ``stop``.
@@ -137,7 +137,7 @@ class RunState:
         ``stop`` is the user's action to stop the run; empty if it is over.
         """
         with self._lock:
-            seconds = (f"  {time_text(self._clock() - self._began)} so far", "dim")
+            seconds = (f"  {time_text(self._clock() - self._start)} so far", "dim")
             doing = [Text(f"{self._doing} ...", style="dim")] if self._doing else []
             if self._opened is None:
                 return iter(doing)
@@ -145,10 +145,10 @@ class RunState:
                 counts = f"  {self._checks(self._opened)}"
                 lines = [Text.assemble((self._opened.study, "bold"), counts, seconds)]
             else:
-                now = self._now()
+                current = self._current_status()
                 lines = [
-                    counts_line(now, _SHOWN).append(*seconds),
-                    self._best_line(now),
+                    counts_line(current, _SHOWN).append(*seconds),
+                    self._best_line(current),
                     *doing,
                 ]
             if stop:
@@ -158,8 +158,8 @@ class RunState:
     def _checks(self, opened: ChecksOpened) -> str:
         return f"{self._checked}/{opened.total} {opened.done}"
 
-    def _now(self) -> StudyStatus:
-        """Return the status with what has happened here since it was read, but no result taken back."""
+    def _current_status(self) -> StudyStatus:
+        """Return the status with the events since it was read; a result in it is never replaced."""
         status = self._status
         states: dict[int, str] = {trial.number: trial.state for trial in status.trials}
         states |= {n: s for n, s in self._states.items() if states.get(n) not in _RESULTS}
@@ -168,21 +168,24 @@ class RunState:
         target = max(status.target, counts.total())
         counts["waiting"] = target - (counts.total() - counts["waiting"])
         counted: Any = {state: counts[state] for state in ("complete", *_SHOWN)}
-        now = replace(status, target=target, **counted)
-        return replace(now, configurations=self._configurations()) if self._is_repeated else now
+        current = replace(status, target=target, **counted)
+        if self._is_repeated:
+            return replace(current, configurations=self._configurations())
+        return current
 
     def _configurations(self) -> tuple[ConfigurationRecord, ...]:
         """Return the configurations with the results that are counted, compared as in the status."""
-        status, repeating = self._status, self._repeating
+        status = self._status
+        repeating = self._repeating
         counted = {t.number for t in status.trials if t.state in _RESULTS}
         newer = [t for n, t in self._ended.items() if n not in counted]
         if not newer:
             return status.configurations
-        kept = [t for t in status.trials if t.number not in self._ended or t.number in counted]
+        earlier = [t for t in status.trials if t.number not in self._ended or t.number in counted]
         definition: dict[str, Any] = {"repeats": repeating.repeats}
         if repeating.confirmed:
             definition = {"confirm": repeating.to_confirm()}
-        return configurations_of([*kept, *newer], status.direction, definition, compared=False)
+        return configurations_of([*earlier, *newer], status.direction, definition, compared=False)
 
     @property
     def _is_repeated(self) -> bool:
@@ -193,12 +196,12 @@ class RunState:
         opened = self._opened
         return opened.repeating if isinstance(opened, StudyOpened) else Repeating()
 
-    def _leader(self, now: StudyStatus) -> str:
+    def _leader(self, current: StudyStatus) -> str:
         best = self._best
         if self._status.objectives:
             return ""
         if self._is_repeated:
-            leader = leader_of(now.configurations)
+            leader = leader_of(current.configurations)
             if leader is None:
                 return ", no configuration complete"
             return f", {leader.named} leads, mean {value_text(leader.value)}"
@@ -206,13 +209,16 @@ class RunState:
             return ", no best yet"
         return f", best {value_text(best.value)} of trial {best.number}"
 
-    def _best_line(self, now: StudyStatus) -> Text:
-        status, best = self._status, self._best
+    def _best_line(self, current: StudyStatus) -> Text:
+        status = self._status
+        best = self._best
         if status.objectives:
-            return Text(f"objectives: {', '.join(each.name for each in status.objectives)}", "dim")
+            return Text(
+                f"objectives: {', '.join(objective.name for objective in status.objectives)}", "dim"
+            )
         if self._is_repeated:
-            found = leader_sentence(now.configurations)
-            return Text(found or "no configuration is complete yet")
+            sentence = leader_sentence(current.configurations)
+            return Text(sentence or "no configuration is complete yet")
         if best is None:
             return Text("best: none yet", "dim")
         return Text.assemble(
@@ -232,10 +238,10 @@ class RunState:
         running = [n for n, state in sorted(self._states.items()) if state == "running"]
         few = len(running) <= _MOST_NUMBERS
         which = trials_named(running) if few else f"{len(running)} trials"
-        said = f"stopping: {which} until the end of a step and a checkpoint; {stop} again kills"
+        message = f"stopping: {which} until the end of a step and a checkpoint; {stop} again kills"
         if self._stopping.at_once:
-            said = f"killing {which}; resumed from the newest checkpoint"
+            message = f"killing {which}; resumed from the newest checkpoint"
         return [
-            Text(said if running else "stopping", style="bold yellow"),
+            Text(message if running else "stopping", style="bold yellow"),
             Text.assemble(("resume with: ", "dim"), resume),
         ]
