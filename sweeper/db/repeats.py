@@ -50,7 +50,8 @@ def _results(connection: Connection, study: AnyRow) -> dict[int, AnyRow]:
 
 
 def _next_of_search(study: AnyRow, results: Mapping[int, AnyRow]) -> int | str | None:
-    definition, repeating = study.definition, repeating_of(study)
+    definition = study.definition
+    repeating = repeating_of(study)
     one_by_one = definition.get("pruner") is not None
     unfinished = [number for number, row in results.items() if row.result is None]
     lowest = repeating.index_of(min(unfinished)) if unfinished else study.target
@@ -106,7 +107,8 @@ def patience_end(connection: Connection, study: AnyRow, number: int) -> int | No
 
     Only trials within the window count, which have all ended, so the end is the same on any number of workers.
     """
-    patience, repeating = study.definition.get("patience"), repeating_of(study)
+    patience = study.definition.get("patience")
+    repeating = repeating_of(study)
     if patience is None or repeating.confirmed or repeating.repeat_of(number):
         return None
     index = repeating.index_of(number)
@@ -163,7 +165,8 @@ def skip_remaining(connection: Connection, study_id: int, number: int) -> None:
 def other_parameters(connection: Connection, name: str, number: int) -> str | None:
     """Return how the trial's parameters differ from those of its configuration's complete repeats, or None."""
     study = connection.execute(sa.select(Study).where(Study.name == name)).one()
-    repeating, results = repeating_of(study), _results(connection, study)
+    repeating = repeating_of(study)
+    results = _results(connection, study)
     index = repeating.index_of(number)
     complete = [n for n, row in results.items() if row.result == "complete"]
     other = min((n for n in complete if repeating.index_of(n) == index), default=number)

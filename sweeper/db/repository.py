@@ -82,7 +82,8 @@ def writing_once(statement: Callable[..., T]) -> Callable[..., T]:
     def method(self: Repository, /, *args: Any, again: bool = False, **kwargs: Any) -> T:
         def work(connection: Connection) -> T:
             nonlocal again
-            before, again = again, True
+            before = again
+            again = True
             return statement(connection, *args, again=before, **kwargs)
 
         return self.database.write(work)

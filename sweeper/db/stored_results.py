@@ -259,7 +259,8 @@ def _records(
     rungs = rungs_of_trials(connection, study.id, ids)
     found = []
     for trial in trials:
-        own, tried = values[trial.optuna_trial_id], attempts[trial.id]
+        own = values[trial.optuna_trial_id]
+        tried = attempts[trial.id]
         surroundings = [row.fingerprint for row in tried if row.fingerprint is not None]
         reports = (each.get("warm_start_report") for each in reversed(surroundings))
         paths = {(row.step, row.digest): row.path for row in checkpoints[trial.id]}

@@ -107,7 +107,8 @@ def changes_between(
 
     With ``of_search``, only those of the settings and code of the search.
     """
-    before, now = dict(stored.definition), dict(plain_json(given.definition))
+    before = dict(stored.definition)
+    now = dict(plain_json(given.definition))
     if of_search:
         before, now = ({n: v for n, v in each.items() if n in SEARCH} for each in (before, now))
     changes = list(_differences("", before, now))
@@ -130,7 +131,8 @@ def _differences(prefix: str, stored: Any, given: Any) -> Iterator[str]:
     for key in [*stored, *(key for key in given if key not in stored)]:
         if not prefix and key in _MAY_DIFFER:
             continue
-        before, after = stored.get(key, _MISSING), given.get(key, _MISSING)
+        before = stored.get(key, _MISSING)
+        after = given.get(key, _MISSING)
         if isinstance(before, dict) and isinstance(after, dict):
             yield from _differences(f"{prefix}{key}.", before, after)
         elif json_text(before) != json_text(after):
@@ -460,11 +462,13 @@ def _check_unchanged(stored: StudyRow, given: StudyRow) -> None:
     changes = changes_between(stored, given)
     if changes:
         source = given.source or {}
-        fresh, accept = "study.run(fresh=True)", "study.run(accept_changes=True)"
+        fresh = "study.run(fresh=True)"
+        accept = "study.run(accept_changes=True)"
         extend = "call study.extend({})"
         if file := source.get("location"):  # otherwise a notebook, or a prompt
             target = f"{file}:{source['name']}" if source.get("name") else file
-            fresh, accept = f"`sweeper run {target} --fresh`", "--accept-changes"
+            fresh = f"`sweeper run {target} --fresh`"
+            accept = "--accept-changes"
             extend = f"type `sweeper extend {given.name} --epochs {{}}`"
         was, now = (int(each.definition.get("epochs", 0)) for each in (stored, given))
         further = ""

@@ -129,11 +129,9 @@ class DeclaredStudy:
     def _harmless(self, computed: set[str | None]) -> dict[str | None, Any]:
         """Return values of computed arguments because of which no other argument is refused."""
         literal = self.literals.get
-        objective, direction, repeats = (
-            literal("objective"),
-            literal("direction"),
-            literal("repeats"),
-        )
+        objective = literal("objective")
+        direction = literal("direction")
+        repeats = literal("repeats")
         number = repeats if isinstance(repeats, int) else 1
         values: dict[str | None, Any] = {
             "name": "study",

@@ -340,7 +340,8 @@ class StudyDefinition:
         self.at: At = checked_at(at, self.objectives)
         self.epochs = checked_whole(epochs, "epochs", least=1)
         self.trials = checked_whole(trials, "trials", least=1)
-        self.sampler, self.grid = checked_sampler(sampler), checked_grid(grid, sampler)
+        self.sampler = checked_sampler(sampler)
+        self.grid = checked_grid(grid, sampler)
         self.repeats = checked_repeats(repeats, self.trials, self.objectives, budget)
         self.enqueue = checked_enqueue(
             enqueue, trials=trials, sampler=sampler, repeats=self.repeats

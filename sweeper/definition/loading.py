@@ -81,7 +81,8 @@ def split_data_target(target: str) -> tuple[str, str]:
             "`trial -> Data`, or a Data, in that file"
         )
         raise UsageError(msg)
-    path, wrong = Path(location), None
+    path = Path(location)
+    wrong = None
     if path.suffix == ".py" and not path.is_file():
         wrong = "is a directory" if path.is_dir() else "does not exist"
     elif path.suffix != ".py" and (path.exists() or len(path.parts) > 1):
@@ -219,7 +220,8 @@ def _no_such_module(location: str) -> StudyFileError:
 
 def parsed_file(path: Path) -> ast.Module:
     """Return the syntax tree of a study's file; raise the error of an import if it is not Python."""
-    content, file = path.read_bytes(), str(path.resolve())
+    content = path.read_bytes()
+    file = str(path.resolve())
     try:
         with warnings.catch_warnings():
             # The import warns, too.

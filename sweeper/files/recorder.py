@@ -48,7 +48,10 @@ _PACKAGE = str(Path(__file__).parents[1]) + os.sep
 _OVERWRITERS = ("/keras/", "/tensorflow/", "/PIL/", _PACKAGE)
 """Libraries that look for each file which they are about to overwrite or truncate."""
 
-READS, WRITES, ASKS, KEEPS = 1, 2, 4, 8
+READS = 1
+WRITES = 2
+ASKS = 4
+KEEPS = 8
 """Kinds of use: the content is read; it is created or changed; the caller looks whether the file exists; and what a
 file contains stays when it is opened to be written."""
 
@@ -86,7 +89,8 @@ class FileRecorder:
         """Remember what is in the directories ``roots``, and below them, except in ``own``: it is input."""
         with self.unrecorded():
             self._outputs = tuple(os.path.realpath(each) + os.sep for each in own)
-            self._roots, self.before = tuple(roots), Listing()
+            self._roots = tuple(roots)
+            self.before = Listing()
             self.before.add(self._roots, own=self._outputs)
 
     def uses(self, *, ended: bool = False) -> tuple[FileUse, ...]:
@@ -131,7 +135,8 @@ class FileRecorder:
     @contextmanager
     def unrecorded(self) -> Iterator[None]:
         """Context manager within which this thread's uses are not recorded."""
-        before, self._inside.on = getattr(self._inside, "on", False), True
+        before = getattr(self._inside, "on", False)
+        self._inside.on = True
         try:
             yield
         finally:
@@ -170,7 +175,9 @@ class FileRecorder:
         before, after = (self._by_path.get(_resolved(each)) for each in (source, target))
         if before is None or not before.closed or after is None:
             return
-        after.closed, after.digest, before.closed = before.closed, before.digest, None
+        after.closed = before.closed
+        after.digest = before.digest
+        before.closed = None
 
     def _find_or_make(self, name: Any) -> FileUse | None:
         """Return the record of a file; None if its uses are not recorded."""
@@ -211,14 +218,19 @@ def _record(seen: FileUse, kinds: int) -> None:
         if seen.digest and content_digest(seen.path) == seen.digest:
             seen.closed = state
         elif not seen.changed:
-            seen.changed, seen.read_at = True, _user() or seen.read_at
+            seen.changed = True
+            seen.read_at = _user() or seen.read_at
     if kinds & (READS | ASKS) and not seen.wrote:
-        seen.read_at, seen.asked = seen.read_at or _user(), True
+        seen.read_at = seen.read_at or _user()
+        seen.asked = True
         if kinds & READS and not seen.read_digest and state is not None:
-            seen.existed, seen.read_digest = True, content_digest(seen.path)
+            seen.existed = True
+            seen.read_digest = content_digest(seen.path)
     if kinds & WRITES:
         seen.appends = bool(kinds & KEEPS) and (seen.appends or not seen.wrote)
-        seen.wrote, seen.digest, seen.closed = True, "", None
+        seen.wrote = True
+        seen.digest = ""
+        seen.closed = None
         seen.wrote_at = seen.wrote_at or _user()
     # A file that is not there may come to exist, and one that was written may be changed.
     seen.done = ASKS if seen.wrote else seen.done | (kinds if seen.read_digest else kinds & ~READS)

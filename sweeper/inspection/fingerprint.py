@@ -115,7 +115,8 @@ class _Reader:
                 self._reach(name, part)
 
     def _function(self, function: types.FunctionType, where: str) -> None:
-        code, namespace = function.__code__, function.__globals__
+        code = function.__code__
+        namespace = function.__globals__
         file = code.co_filename
         label = f"{self._prefix(namespace, file)}{code.co_qualname}"
         users = self._is_users(file)
@@ -299,7 +300,8 @@ class _Reader:
 
     def _add(self, name: str, part: CodePart) -> None:
         """Add a part; if the name is taken, with a number after it."""
-        number, free = 1, name
+        number = 1
+        free = name
         while free in self._parts:
             if self._parts[free] == part:
                 return
@@ -329,7 +331,8 @@ def _used_in(statement: ast.stmt) -> dict[str, frozenset[Chain]]:
     found: dict[str, set[Chain]] = {}
     inner: set[ast.AST] = set()
     for node in ast.walk(statement):
-        base, chain = node, list[str]()
+        base = node
+        chain = list[str]()
         while isinstance(base, ast.Attribute):
             chain.insert(0, base.attr)
             base = base.value

@@ -278,7 +278,8 @@ def fields_of(obj: object) -> dict[str, Any]:
 
 def set_field(obj: Any, name: str, value: Any) -> None:
     """Set an attribute or slot of ``obj``, without running properties or ``__setattr__``."""
-    slot, own = _storage(type(obj))[1].get(name), own_dict(obj)
+    slot = _storage(type(obj))[1].get(name)
+    own = own_dict(obj)
     if slot is not None:
         slot.__set__(obj, value)
     elif own is not None:

@@ -164,7 +164,8 @@ class _WithoutSettings(ast.NodeTransformer):
     def visit_Call(self, node: ast.Call) -> ast.AST:
         """Return ``node`` without its arguments if it makes a study; with its name if it suggests a value."""
         if ast.unparse(node.func) in ("Study", "sweeper.Study"):
-            node.args, node.keywords = [], []
+            node.args = []
+            node.keywords = []
         elif isinstance(node.func, ast.Attribute) and node.func.attr in _SUGGESTS:
             # A trial's result depends on the suggested value, and not on the range that it is from.
             space = [*node.args[1:], *(k for k in node.keywords if k.arg not in ("name", None))]

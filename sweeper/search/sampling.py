@@ -262,7 +262,8 @@ class ReplayedAttributes:
         judges = leaves_attributes(None if spec.pruner is None else spec.pruner())
         if judges or _sampler_leaves_attributes(spec):
             end = max(0, observation.number - (spec.window or 1) + 1)
-            seen, redraws = self._trials[:end], observation.redraws
+            seen = self._trials[:end]
+            redraws = observation.redraws
             session = SearchSession(spec, observation.number, seen, redraws=redraws)
             session.set_attributes(trial, observation, judges=judges)
         return trial

@@ -163,7 +163,8 @@ def in_space(
             distributions = {n: space.get(n, trial.distributions[n]) for n in kept}
             params = {n: trial.params[n] for n in kept}
             moved = copy.copy(trial)
-            moved.params, moved.distributions = params, distributions
+            moved.params = params
+            moved.distributions = distributions
             found.append(moved)
         else:
             found.append(trial)
