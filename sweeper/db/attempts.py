@@ -198,8 +198,8 @@ def record_parameter(
     if len(name) > _LONGEST_NAME:
         msg = f"parameter {name[:40]!r}… has a name of {len(name)} characters; use at most 512"
         raise ParameterError(msg)
-    asked = {"study_id": trial.study_id, "name": name}
-    latest = connection.execute(_KNOWN, asked).first()
+    key = {"study_id": trial.study_id, "name": name}
+    latest = connection.execute(_KNOWN, key).first()
     if latest is not None:
         check_alike(name, distribution, from_text(latest.distribution), latest.number)
     if latest is None or latest.distribution != to_text(distribution):
@@ -207,10 +207,10 @@ def record_parameter(
         dialect = import_module(f"sqlalchemy.dialects.{connection.dialect.name}")
         connection.execute(
             dialect.insert(Parameter).on_conflict_do_nothing(),
-            {**asked, "number": trial.number, "distribution": to_text(distribution)},
+            {**key, "number": trial.number, "distribution": to_text(distribution)},
         )
         # Another trial may have inserted the first row meanwhile; the kind is that of its parameter.
-        first = connection.execute(_FIRST, asked).one()
+        first = connection.execute(_FIRST, key).one()
         check_alike(name, distribution, from_text(first.distribution), first.number)
     optuna_rows.add_parameter(connection, trial.optuna_trial_id, name, distribution, value)
     return value
@@ -230,9 +230,9 @@ def record_epochs(
     """Store finished epochs, and the objective by epoch as Optuna's intermediate values."""
     trial = lock_current(connection, token)
     if epochs:
-        again = Epoch.epoch.in_([record.epoch for record in epochs])
+        same_epochs = Epoch.epoch.in_([record.epoch for record in epochs])
         # A resumed trial reports the epochs after its checkpoint a second time.
-        connection.execute(sa.delete(Epoch).where(Epoch.trial_id == trial.id, again))
+        connection.execute(sa.delete(Epoch).where(Epoch.trial_id == trial.id, same_epochs))
         connection.execute(
             sa.insert(Epoch),
             [
@@ -315,8 +315,8 @@ def finish(
         digest=ending.digest if ending.result in ("complete", "pruned") else None,
         value_of=ending.value_of,
     )
-    trained = (count(connection, table.trial_id == trial.id) for table in (Checkpoint, Epoch))
-    if ending.draws_again and not any(trained):
+    counts = (count(connection, table.trial_id == trial.id) for table in (Checkpoint, Epoch))
+    if ending.draws_again and not any(counts):
         optuna_rows.reopen_trial(connection, trial.optuna_trial_id, anew=True)
     if ending.result is not None:
         optuna_rows.finish_trials(connection, ending.result, {trial.optuna_trial_id: values})

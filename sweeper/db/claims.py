@@ -140,16 +140,16 @@ def claim(
     """
     study = lock_study(connection, name)
     _check_same_study(connection, study, fingerprint, changes)
-    made = connection.execute(
+    attempt = connection.execute(
         sa.select(Attempt.id, Attempt.trial_id, Attempt.outcome).where(Attempt.claim_key == key)
     ).first()
-    if made is not None and made.outcome is None:
-        mine = connection.execute(sa.select(Trial).where(Trial.id == made.trial_id)).one()
-        return _claim(connection, study, mine, mine.current_attempt, made.id)
-    if made is not None:
+    if attempt is not None and attempt.outcome is None:
+        claimed = connection.execute(sa.select(Trial).where(Trial.id == attempt.trial_id)).one()
+        return _claim(connection, study, claimed, claimed.current_attempt, attempt.id)
+    if attempt is not None:
         # The answer was lost for so long that the attempt was closed meanwhile.
         key = uuid.uuid4().hex
-    own = {
+    columns = {
         "claim_key": key,
         "host": worker.host,
         "boot_id": worker.boot_id,
@@ -170,13 +170,13 @@ def claim(
             continue
         if new is None or isinstance(new, Waiting):
             return new
-        return _attempt(connection, study, new, 1, own)
+        return _attempt(connection, study, new, 1, columns)
     full = trial.paused and at_most(study, running_trials(connection, study))
     if full:
         return Waiting(full)
     number = trial.current_attempt + 1
     change(connection, Trial, trial.id, current_attempt=number, paused=None)
-    return _attempt(connection, study, trial, number, own)
+    return _attempt(connection, study, trial, number, columns)
 
 
 def _check_same_study(
@@ -198,14 +198,14 @@ def _check_same_study(
 
 
 def _attempt(
-    connection: Connection, study: AnyRow, trial: AnyRow, number: int, own: Mapping[str, Any]
+    connection: Connection, study: AnyRow, trial: AnyRow, number: int, columns: Mapping[str, Any]
 ) -> Claim:
     added = sa.insert(Attempt).values(
         trial_id=trial.id,
         number=number,
         started_at=UtcNow(),
         definition=study.fingerprint,
-        **own,
+        **columns,
     )
     token = connection.execute(added.returning(Attempt.id)).scalar_one()
     return _claim(connection, study, trial, number, token)
@@ -215,23 +215,34 @@ def _new_trial(
     connection: Connection, study: AnyRow, trial_seed: TrialSeed
 ) -> AnyRow | Waiting | None:
     """Begin a new trial, or return the reason to wait; None if all have ended."""
-    found: int | str | None
+    number_or_reason: int | str | None
     if repeating_of(study).is_plain:
         numbers = sa.select(sa.func.max(Trial.number)).where(Trial.study_id == study.id)
         last = connection.scalar(numbers)
         number = 0 if last is None else last + 1
-        found = reason_to_wait(connection, study, number)
-        if found is None and number < study.target:
-            found = number
+        number_or_reason = reason_to_wait(connection, study, number)
+        if number_or_reason is None and number < study.target:
+            number_or_reason = number
     else:
-        found = next_repeat(connection, study)
-    if isinstance(found, str):
-        return Waiting(found)
-    if found is not None and (target := patience_end(connection, study, found)) is not None:
+        number_or_reason = next_repeat(connection, study)
+    if isinstance(number_or_reason, str):
+        return Waiting(number_or_reason)
+    if (
+        number_or_reason is not None
+        and (target := patience_end(connection, study, number_or_reason)) is not None
+    ):
         change(connection, Study, study.id, target=target)
-        left = count(connection, Trial.study_id == study.id, Trial.result.is_(None))
-        return Waiting(f"{left} trials of the last ones are still running") if left else None
-    return None if found is None else _begin(connection, study, found, trial_seed)
+        unfinished = count(connection, Trial.study_id == study.id, Trial.result.is_(None))
+        return (
+            Waiting(f"{unfinished} trials of the last ones are still running")
+            if unfinished
+            else None
+        )
+    return (
+        None
+        if number_or_reason is None
+        else _begin(connection, study, number_or_reason, trial_seed)
+    )
 
 
 def _begun_trial(connection: Connection, study: AnyRow) -> AnyRow | None:
@@ -257,16 +268,16 @@ def _begin(connection: Connection, study: AnyRow, number: int, seed: TrialSeed) 
     )
     others = optuna_rows.trials_after(connection, study.optuna_study_id, newest.scalar_subquery())
     if others:
-        own = count(connection, Trial.study_id == study.id)
+        trial_count = count(connection, Trial.study_id == study.id)
         msg = (
-            f"study {study.name!r} has {own + others} trials in Optuna's tables and {own} in "
+            f"study {study.name!r} has {trial_count + others} trials in Optuna's tables and {trial_count} in "
             "sweeper's: another tool added some; run it under another name, and let only sweeper "
             "add trials"
         )
         raise StorageError(msg)
     optuna_id = optuna_rows.create_trial(connection, study.optuna_study_id, number)
-    if shown := shown_repeat(study, number):
-        optuna_rows.set_attributes(connection, optuna_id, shown)
+    if attributes := shown_repeat(study, number):
+        optuna_rows.set_attributes(connection, optuna_id, attributes)
     return connection.execute(
         sa.insert(Trial)
         .values(
@@ -289,8 +300,8 @@ def _claim(connection: Connection, study: AnyRow, trial: AnyRow, number: int, to
     if number > 1:
         changes = changes_of(connection, study.id)
         former = tuple(c.replaced for c in changes if c.replaced is not None)
-        stored = optuna_rows.parameters(connection, (trial.optuna_trial_id,))
-        params = stored[trial.optuna_trial_id].params
+        parameters = optuna_rows.parameters(connection, (trial.optuna_trial_id,))
+        params = parameters[trial.optuna_trial_id].params
     return record_of(
         Claim,
         trial,

@@ -242,8 +242,8 @@ def _as_unavailable(url: URL, doing: str) -> Iterator[None]:
 def _engine(url: URL, patience: float) -> Engine:
     if url.get_backend_name() == "sqlite":
         busy = min(patience, _BUSY_SECONDS)
-        how = read_only_uri(Path(str(url.database)))
-        opened = url if how is None else sa.make_url(f"sqlite:///{how}&uri=true")
+        uri = read_only_uri(Path(str(url.database)))
+        opened = url if uri is None else sa.make_url(f"sqlite:///{uri}&uri=true")
         engine = sa.create_engine(opened, max_overflow=-1, connect_args={"timeout": busy})
         event.listen(engine, "connect", _configure_sqlite)
         event.listen(engine, "begin", _begin_sqlite)

@@ -17,7 +17,7 @@ FROM sweeper_studies AS s WHERE name = ?
 def may_be_finished(storage: str, study: str) -> bool:
     """Return whether it is worth asking a repository if every trial of ``study`` has a result."""
     rows = _read(storage, _FINISHED, study)
-    return rows is None or any(done for (done,) in rows)
+    return rows is None or any(is_finished for (is_finished,) in rows)
 
 
 def stored_names(storage: str) -> tuple[str, ...] | None:

@@ -82,9 +82,9 @@ def writing_once(statement: Callable[..., T]) -> Callable[..., T]:
     def method(self: Repository, /, *args: Any, again: bool = False, **kwargs: Any) -> T:
         def work(connection: Connection) -> T:
             nonlocal again
-            before = again
+            has_run = again
             again = True
-            return statement(connection, *args, again=before, **kwargs)
+            return statement(connection, *args, again=has_run, **kwargs)
 
         return self.database.write(work)
 
@@ -223,7 +223,7 @@ class Repository:
         worker, expired leases count only once that worker has been connected for ``lease_seconds``:
         until then, workers that were disconnected with it may return.
         """
-        found = self.database.read(lambda c: leases.suspects(c, study, observer, lease_seconds))
-        if not found:
+        suspects = self.database.read(lambda c: leases.suspects(c, study, observer, lease_seconds))
+        if not suspects:
             return ()
-        return self.database.write(lambda c: leases.close_lost(c, found))
+        return self.database.write(lambda c: leases.close_lost(c, suspects))

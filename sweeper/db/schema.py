@@ -54,15 +54,15 @@ def ensure(engine: Engine, writing: Engine, url: URL, *, create: bool) -> None:
             "(sweeper run FILE), or name another database (--storage, SWEEPER_STORAGE)"
         )
         raise DatabaseUnavailableError(msg)
-    ours, optunas = versions
-    _check_revision(ours, url)
-    if ours != REVISIONS[-1]:
+    revision, optuna_revision = versions
+    _check_revision(revision, url)
+    if revision != REVISIONS[-1]:
         msg = (
-            f"{shown_url(url)} has tables of revision {ours}; this version of sweeper needs "
+            f"{shown_url(url)} has tables of revision {revision}; this version of sweeper needs "
             f"{REVISIONS[-1]}. Stop the workers, then run: sweeper db upgrade"
         )
         raise DatabaseVersionError(msg)
-    if optunas != _OPTUNA_REVISION:
+    if optuna_revision != _OPTUNA_REVISION:
         optuna_storage(url, create=False).engine.dispose()
 
 
@@ -108,12 +108,12 @@ def unhurried(connection: Connection) -> None:
 def _versions(engine: Engine) -> tuple[str, str | None] | None:
     try:
         with engine.connect() as connection:
-            ours, optunas = connection.execute(_VERSIONS).one()
+            revision, optuna_revision = connection.execute(_VERSIONS).one()
     except DatabaseError as error:
         if is_missing_table(error):
             return None
         raise
-    return None if ours is None else (str(ours), optunas)
+    return None if revision is None else (str(revision), optuna_revision)
 
 
 def _check_revision(revision: str, url: URL) -> None:

@@ -70,16 +70,16 @@ def fingerprints(
         )
         .order_by(Trial.number, Attempt.number)
     )
-    found: defaultdict[int, list[tuple[int, Mapping[str, Any]]]] = defaultdict(list)
+    by_trial: defaultdict[int, list[tuple[int, Mapping[str, Any]]]] = defaultdict(list)
     for trial, attempt, fingerprint in rows:
-        found[trial].append((attempt, fingerprint))
-    return {trial: tuple(attempts) for trial, attempts in found.items()}
+        by_trial[trial].append((attempt, fingerprint))
+    return {trial: tuple(attempts) for trial, attempts in by_trial.items()}
 
 
 def definition_differences(connection: Connection, row: StudyRow) -> tuple[str, ...]:
     """Return the differences between ``row``'s definition and the stored one, one phrase each."""
-    stored = row_of(find_study(connection, row.name))
-    return tuple(changes_between(stored, row))
+    stored_row = row_of(find_study(connection, row.name))
+    return tuple(changes_between(stored_row, row))
 
 
 def exactness(connection: Connection, study: str) -> Exactness:

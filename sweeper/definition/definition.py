@@ -155,7 +155,7 @@ class StudySettings:
         if self.grid is not None:
             values["grid"] = {name: list(points) for name, points in self.grid.items()}
         if self.enqueue:
-            values["enqueue"] = [dict(given) for given in self.enqueue]
+            values["enqueue"] = [dict(params) for params in self.enqueue]
         if self.further_objectives:
             values["further_objectives"] = [[o.name, o.direction] for o in self.further_objectives]
         if "retries" in values:
@@ -166,14 +166,14 @@ class StudySettings:
     def from_json(cls, values: Mapping[str, Any]) -> StudySettings:
         """Return the settings from the form that `to_json` returns."""
         required = [f.name for f in dataclasses.fields(cls) if f.default is dataclasses.MISSING]
-        given = {f.name: values[f.name] for f in dataclasses.fields(cls) if f.name in values}
-        given |= {name: values[name] for name in required}
-        given["enqueue"] = tuple(values.get("enqueue", ()))
-        given["further_objectives"] = tuple(
+        arguments = {f.name: values[f.name] for f in dataclasses.fields(cls) if f.name in values}
+        arguments |= {name: values[name] for name in required}
+        arguments["enqueue"] = tuple(values.get("enqueue", ()))
+        arguments["further_objectives"] = tuple(
             Objective(name, direction) for name, direction in values.get("further_objectives", ())
         )
-        given["retries"] = checked_retries(values.get("retries"))
-        return cls(**given)
+        arguments["retries"] = checked_retries(values.get("retries"))
+        return cls(**arguments)
 
 
 @with_named_arguments
@@ -333,9 +333,11 @@ class StudyDefinition:
         self.objectives = checked_objectives(objective, direction)
         self.objective = self.objectives[0].name
         self.direction: Direction = self.objectives[0].direction
-        given = given_directions(objective, direction)
+        directions = given_directions(objective, direction)
         self.directed_by_name = tuple(
-            each.name for each, way in zip(self.objectives, given, strict=True) if way is None
+            metric.name
+            for metric, way in zip(self.objectives, directions, strict=True)
+            if way is None
         )
         self.at: At = checked_at(at, self.objectives)
         self.epochs = checked_whole(epochs, "epochs", least=1)
@@ -416,24 +418,30 @@ class StudyDefinition:
     def factories(self) -> dict[str, object]:
         """Return the user's code in the definition by argument: factories, sampler, pruner."""
         names = ("model", "data", "callbacks", "step", "strategy", "sampler", "pruner")
-        given = {name: getattr(self, name) for name in names}
-        given["warm_start"] = None if isinstance(self.warm_start, WarmStart) else self.warm_start
-        return {n: v for n, v in given.items() if v is not None and not isinstance(v, str)}
+        arguments = {name: getattr(self, name) for name in names}
+        arguments["warm_start"] = (
+            None if isinstance(self.warm_start, WarmStart) else self.warm_start
+        )
+        return {n: v for n, v in arguments.items() if v is not None and not isinstance(v, str)}
 
     def makers(self) -> tuple[Callable[[Trial], Any], ...]:
         """Return the factories of a trial's parts, in the order in which they run."""
-        given = (self.strategy, self.model, self.step, self.data, self.callbacks)
-        return tuple(factory for factory in given if factory is not None)
+        factories = (self.strategy, self.model, self.step, self.data, self.callbacks)
+        return tuple(factory for factory in factories if factory is not None)
 
     def code(self) -> CodeFingerprint:
         """Return the fingerprint of the code that the factories reach, from the present files."""
         from sweeper.inspection.fingerprint import read_code
 
-        given = self.factories()
-        whole = read_code(given)
-        makers = {name: part for name, part in given.items() if name not in SEARCH}
+        factories = self.factories()
+        whole = read_code(factories)
+        trial_factories = {name: part for name, part in factories.items() if name not in SEARCH}
         # What only the search reaches has no effect on a trial's result.
-        return whole if len(makers) == len(given) else whole.of_trials(read_code(makers))
+        return (
+            whole
+            if len(trial_factories) == len(factories)
+            else whole.of_trials(read_code(trial_factories))
+        )
 
 
 def definition_fingerprint(settings: Mapping[str, Any], code: CodeFingerprint | None) -> str:

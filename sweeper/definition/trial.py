@@ -181,7 +181,7 @@ class Trial:
         Returns:
             ``obj``, so that it can be used at once.
         """
-        if not any(known is obj for known in self._output):
+        if not any(exempted is obj for exempted in self._output):
             self._output.append(obj)
         return obj
 
@@ -201,10 +201,10 @@ class Trial:
                 _check_text(f"parameter {name!r}: the choice {choice!r}", choice)
         self._asks += 1
         if name in self._asked:
-            known, value = self._asked[name]
-            if known != distribution:
+            earlier, value = self._asked[name]
+            if earlier != distribution:
                 msg = (
-                    f"parameter {name!r} was suggested as {known} and now as {distribution}; give "
+                    f"parameter {name!r} was suggested as {earlier} and now as {distribution}; give "
                     "the second another name"
                 )
                 raise ParameterError(msg)

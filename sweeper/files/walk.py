@@ -51,8 +51,8 @@ class Listing:
             if directory in self.listed:
                 continue
             try:
-                with os.scandir(directory) as found:
-                    entries = list(found)
+                with os.scandir(directory) as scan:
+                    entries = list(scan)
             except OSError:
                 continue  # it is gone, or nobody may read it
             if directory not in roots and not _MARKED.isdisjoint(e.name for e in entries):
@@ -87,8 +87,8 @@ class Listing:
 
 def _state_of(entry: os.DirEntry[str]) -> State:
     try:
-        found = entry.stat(follow_symlinks=False)
+        status = entry.stat(follow_symlinks=False)
     except OSError:
         return (0,)
-    regular = stat.S_ISREG(found.st_mode) or stat.S_ISLNK(found.st_mode)
-    return (found.st_size, found.st_mtime_ns, found.st_ino) if regular else (0,)
+    regular = stat.S_ISREG(status.st_mode) or stat.S_ISLNK(status.st_mode)
+    return (status.st_size, status.st_mtime_ns, status.st_ino) if regular else (0,)

@@ -163,17 +163,17 @@ def names_in(function: types.FunctionType) -> frozenset[str]:
 
 def strings_in(functions: Iterable[object]) -> frozenset[str]:
     """Return the texts in the code of functions, and of the user's functions that they name."""
-    found: set[str] = set()
-    seen: set[types.FunctionType] = set()
-    ahead = [each for member in functions for each in functions_of(member)]
+    texts: set[str] = set()
+    visited: set[types.FunctionType] = set()
+    ahead = [function for member in functions for function in functions_of(member)]
     while ahead:
         function = ahead.pop()
-        if function in seen or not is_users(function.__code__.co_filename):
+        if function in visited or not is_users(function.__code__.co_filename):
             continue
-        seen.add(function)
+        visited.add(function)
         for code in all_codes(function.__code__):
-            found.update(text for text in code.co_consts if isinstance(text, str))
+            texts.update(text for text in code.co_consts if isinstance(text, str))
         for _, value in (*globals_of(function), *closure_of(function)):
             if type(value) is types.FunctionType:
                 ahead.append(value)
-    return frozenset(found)
+    return frozenset(texts)

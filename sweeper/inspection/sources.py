@@ -169,7 +169,7 @@ class _WithoutSettings(ast.NodeTransformer):
         elif isinstance(node.func, ast.Attribute) and node.func.attr in _SUGGESTS:
             # A trial's result depends on the suggested value, and not on the range that it is from.
             space = [*node.args[1:], *(k for k in node.keywords if k.arg not in ("name", None))]
-            if not any(_may_have_effects(each) for part in space for each in ast.walk(part)):
+            if not any(_may_have_effects(child) for part in space for child in ast.walk(part)):
                 node.args = node.args[:1]
                 node.keywords = [k for k in node.keywords if k.arg in ("name", None)]
         return self.generic_visit(node)

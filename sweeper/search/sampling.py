@@ -114,13 +114,15 @@ class SearchSession:
         spec: SamplerSpec,
         number: int,
         finished: Sequence[FrozenTrial],
-        seen: Sequence[Observation] = (),
+        observations: Sequence[Observation] = (),
         *,
         redraws: int = 0,
     ) -> None:
         self._spec = spec
         self._number = number
-        self._seen = {n: (o.number, d) for o in reversed(seen) for n, d in o.distributions.items()}
+        self._seen = {
+            n: (o.number, d) for o in reversed(observations) for n, d in o.distributions.items()
+        }
         self._drawn: dict[str, tuple[Distribution, CategoricalChoice]] = {}
         self._judged: list[tuple[int, float]] = []
         self._verdict = False
@@ -129,13 +131,13 @@ class SearchSession:
         trial_number = 0 if spec.window is None else number
         sampler = make_sampler(spec, number, redraws)
         self._space = {n: d for trial in finished for n, d in trial.distributions.items()}
-        alike = in_space(finished, self._space)
-        self._storage = _WindowStorage(spec.study, spec.directions, alike, trial_number)
+        converted = in_space(finished, self._space)
+        self._storage = _WindowStorage(spec.study, spec.directions, converted, trial_number)
         pruner = NopPruner() if spec.pruner is None else spec.pruner()
         self._study = _WindowStudy(spec.study, self._storage, sampler, pruner)
         fixed = {"fixed_params": dict(self._given)} if self._given else {}
-        begun = create_trial(state=TrialState.RUNNING, system_attrs=fixed)
-        self._id = self._storage.create_new_trial(self._study._study_id, begun)
+        running_trial = create_trial(state=TrialState.RUNNING, system_attrs=fixed)
+        self._id = self._storage.create_new_trial(self._study._study_id, running_trial)
         self._trial = optuna.trial.Trial(self._study, self._id)
 
     def suggest(self, name: str, distribution: Distribution) -> CategoricalChoice:
@@ -175,15 +177,15 @@ class SearchSession:
 
     def set_attributes(self, trial: FrozenTrial, ended: Observation, *, judges: bool) -> None:
         """Repeat the search of this ``trial``, which has ended, and set the attributes that Optuna did."""
-        asks = _sampler_leaves_attributes(self._spec)
+        sampler_leaves = _sampler_leaves_attributes(self._spec)
         for name, distribution in ended.distributions.items():
-            if asks:
+            if sampler_leaves:
                 self._draw(name, distribution)
             else:
                 self._hold(name, distribution, ended.params[name])
         if judges:
             self.judge(sorted(ended.intermediate.items()))
-        if asks:
+        if sampler_leaves:
             self._study.sampler.after_trial(self._study, trial, trial.state, trial.values)
         trial.system_attrs = self._frozen().system_attrs
 
@@ -197,12 +199,12 @@ class SearchSession:
             self._hold(name, distribution, value)
             return value
         enqueued = self._checked_given(name, distribution) if name in self._given else None
-        own = to_optuna(distribution)
-        if self._space.get(name, own) != own:
+        optuna_distribution = to_optuna(distribution)
+        if self._space.get(name, optuna_distribution) != optuna_distribution:
             # The first trial with another range: what the sampler drew for all parameters is from the old one.
-            self._storage.move_into({name: own})
+            self._storage.move_into({name: optuna_distribution})
             (self._trial.relative_params or {}).pop(name, None)
-        drawn = self._trial._suggest(name, own)
+        drawn = self._trial._suggest(name, optuna_distribution)
         if name in self._given:
             return enqueued
         return cast(
@@ -236,7 +238,7 @@ class ReplayedAttributes:
         self._observations: list[Observation] = []
         self._trials: list[FrozenTrial] = []
 
-    def window(self, spec: SamplerSpec, seen: Sequence[Observation]) -> list[FrozenTrial]:
+    def window(self, spec: SamplerSpec, observations: Sequence[Observation]) -> list[FrozenTrial]:
         """Return the trials of ``seen`` with their attributes; they are numbered from 0 without a gap.
 
         Earlier results are reused as far as the trials are unchanged; a retried trial is not.
@@ -247,14 +249,16 @@ class ReplayedAttributes:
                 self._spec = spec
                 self._observations = []
                 self._trials = []
-            for index, (cached, observed) in enumerate(zip(self._observations, seen, strict=False)):
+            for index, (cached, observed) in enumerate(
+                zip(self._observations, observations, strict=False)
+            ):
                 if cached != observed and repr(cached) != repr(observed):
                     del self._observations[index:], self._trials[index:]
                     break
-            for observation in seen[len(self._trials) :]:
+            for observation in observations[len(self._trials) :]:
                 self._trials.append(self._replayed(spec, observation))
                 self._observations.append(observation)
-            return self._trials[: len(seen)]
+            return self._trials[: len(observations)]
 
     def _replayed(self, spec: SamplerSpec, observation: Observation) -> FrozenTrial:
         trial = to_frozen_trial(observation)
@@ -262,9 +266,9 @@ class ReplayedAttributes:
         judges = leaves_attributes(None if spec.pruner is None else spec.pruner())
         if judges or _sampler_leaves_attributes(spec):
             end = max(0, observation.number - (spec.window or 1) + 1)
-            seen = self._trials[:end]
+            earlier_trials = self._trials[:end]
             redraws = observation.redraws
-            session = SearchSession(spec, observation.number, seen, redraws=redraws)
+            session = SearchSession(spec, observation.number, earlier_trials, redraws=redraws)
             session.set_attributes(trial, observation, judges=judges)
         return trial
 
@@ -353,9 +357,9 @@ def _configuration(trials: Sequence[Observation], number: int) -> Observation:
     elif "pruned" in states:
         state = "pruned"
     # The remaining repeats of a pruned configuration were not trained.
-    trained = [t.intermediate for t in trials if t.intermediate or t.value is not None]
-    epochs = sorted(set.intersection(*map(set, trained))) if trained else []
-    intermediate = {epoch: fmean(values[epoch] for values in trained) for epoch in epochs}
+    curves = [t.intermediate for t in trials if t.intermediate or t.value is not None]
+    epochs = sorted(set.intersection(*map(set, curves))) if curves else []
+    intermediate = {epoch: fmean(values[epoch] for values in curves) for epoch in epochs}
     value = None
     if state == "complete":
         value = fmean(trial.value for trial in trials if trial.value is not None)

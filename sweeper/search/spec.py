@@ -86,8 +86,8 @@ def leaves_attributes(pruner: BasePruner | None) -> bool:
     """Return whether the pruner writes attributes to trials, as successive halving does with its rungs."""
     if isinstance(pruner, optuna.pruners.PatientPruner):
         return leaves_attributes(pruner._wrapped_pruner)
-    optunas = type(pruner).__module__.startswith("optuna.pruners.")
-    return pruner is not None and not (optunas and type(pruner).__name__ in _LEAVING_NOTHING)
+    from_optuna = type(pruner).__module__.startswith("optuna.pruners.")
+    return pruner is not None and not (from_optuna and type(pruner).__name__ in _LEAVING_NOTHING)
 
 
 def make_pruner(described: Mapping[str, Any]) -> BasePruner:
