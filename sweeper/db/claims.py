@@ -214,7 +214,7 @@ def _attempt(
 def _new_trial(
     connection: Connection, study: AnyRow, trial_seed: TrialSeed
 ) -> AnyRow | Waiting | None:
-    """Begin a new trial, or return the reason to wait; None if all have ended."""
+    """Start a new trial, or return the reason to wait; None if all have ended."""
     number_or_reason: int | str | None
     if repeating_of(study).is_plain:
         numbers = sa.select(sa.func.max(Trial.number)).where(Trial.study_id == study.id)
@@ -225,24 +225,18 @@ def _new_trial(
             number_or_reason = number
     else:
         number_or_reason = next_repeat(connection, study)
+    if number_or_reason is None:
+        return None
     if isinstance(number_or_reason, str):
         return Waiting(number_or_reason)
-    if (
-        number_or_reason is not None
-        and (target := patience_end(connection, study, number_or_reason)) is not None
-    ):
-        change(connection, Study, study.id, target=target)
-        unfinished = count(connection, Trial.study_id == study.id, Trial.result.is_(None))
-        return (
-            Waiting(f"{unfinished} trials of the last ones are still running")
-            if unfinished
-            else None
-        )
-    return (
-        None
-        if number_or_reason is None
-        else _begin(connection, study, number_or_reason, trial_seed)
-    )
+    target = patience_end(connection, study, number_or_reason)
+    if target is None:
+        return _insert_trial(connection, study, number_or_reason, trial_seed)
+    change(connection, Study, study.id, target=target)
+    unfinished = count(connection, Trial.study_id == study.id, Trial.result.is_(None))
+    if unfinished:
+        return Waiting(f"{unfinished} trials of the last ones are still running")
+    return None
 
 
 def _begun_trial(connection: Connection, study: AnyRow) -> AnyRow | None:
@@ -261,7 +255,7 @@ def _begun_trial(connection: Connection, study: AnyRow) -> AnyRow | None:
     ).first()
 
 
-def _begin(connection: Connection, study: AnyRow, number: int, seed: TrialSeed) -> AnyRow:
+def _insert_trial(connection: Connection, study: AnyRow, number: int, seed: TrialSeed) -> AnyRow:
     # Within the next statement, because each is a round trip under the study's lock.
     newest = sa.select(sa.func.coalesce(sa.func.max(Trial.optuna_trial_id), -1)).where(
         Trial.study_id == study.id

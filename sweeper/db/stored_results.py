@@ -200,20 +200,21 @@ def read_environments(connection: Connection, name: str) -> tuple[Environment, .
         fingerprint = row.fingerprint or {}
         environment = {part: fingerprint[part] for part in _SURROUNDINGS if part in fingerprint}
         hosts[json.dumps(environment)] += [row.host] * row.attempts
-    return tuple(
-        Environment(
-            versions=environment.get("versions", {}),
-            processor=environment.get("processor", ""),
-            devices=tuple(environment.get("devices", ())),
-            threads=tuple(environment.get("threads", ())),
-            deterministic=environment.get("deterministic"),
-            hosts=tuple(dict.fromkeys(host_names)),
-            attempts=len(host_names),
+    environments = []
+    for text, host_names in hosts.items():
+        environment = json.loads(text)
+        environments.append(
+            Environment(
+                versions=environment.get("versions", {}),
+                processor=environment.get("processor", ""),
+                devices=tuple(environment.get("devices", ())),
+                threads=tuple(environment.get("threads", ())),
+                deterministic=environment.get("deterministic"),
+                hosts=tuple(dict.fromkeys(host_names)),
+                attempts=len(host_names),
+            )
         )
-        for environment, host_names in (
-            (json.loads(text), host_names) for text, host_names in hosts.items()
-        )
-    )
+    return tuple(environments)
 
 
 def failing_alike(connection: Connection, name: str, least: int) -> tuple[int, str] | None:
@@ -481,13 +482,12 @@ def seconds_left(
     for row in rows:
         if row.ended_at is not None or row.number in running:
             spent[row.number] += ((row.ended_at or row.now) - row.started_at).total_seconds()
-    paces = [
-        spent[trial.number] / trial.epoch
-        for trial in recent
-        if trial.epoch >= (_FIRST_EPOCHS if trial.number in running else 1)
-        and trial.number in spent
-        and trial.reuses is None
-    ]
+
+    def has_pace(trial: TrialStatus) -> bool:
+        needed = _FIRST_EPOCHS if trial.number in running else 1
+        return trial.epoch >= needed and trial.number in spent and trial.reuses is None
+
+    paces = [spent[trial.number] / trial.epoch for trial in recent if has_pace(trial)]
     if not paces:
         return None
     ended = [trial.epoch for trial in trials if trial.state in ("complete", "pruned")]

@@ -57,14 +57,25 @@ if TYPE_CHECKING:
     from sweeper.train.step import TrainingStep
 
 POLICY: Final = (
-    *("trials", "time_limit", "study_time_limit", "retries", "audit", "failing_alike"),
+    "trials",
+    "time_limit",
+    "study_time_limit",
+    "retries",
+    "audit",
+    "failing_alike",
     "tensorboard",
 )
 """Settings that do not affect results, and may differ from run to run."""
 
 SEARCH: Final = (
-    *("sampler", "grid", "enqueue", "pruner", "concurrency", "confirm"),
-    *("duplicates", "patience"),
+    "sampler",
+    "grid",
+    "enqueue",
+    "pruner",
+    "concurrency",
+    "confirm",
+    "duplicates",
+    "patience",
 )
 """Settings that affect which trials there are, but not their results; they may change at any time."""
 
@@ -415,13 +426,12 @@ class StudyDefinition:
         plain = {f.name for f in dataclasses.fields(StudySettings)} - described.keys()
         return StudySettings(**described, **{name: getattr(self, name) for name in plain})
 
-    def factories(self) -> dict[str, object]:
+    def user_code(self) -> dict[str, object]:
         """Return the user's code in the definition by argument: factories, sampler, pruner."""
         names = ("model", "data", "callbacks", "step", "strategy", "sampler", "pruner")
         arguments = {name: getattr(self, name) for name in names}
-        arguments["warm_start"] = (
-            None if isinstance(self.warm_start, WarmStart) else self.warm_start
-        )
+        if not isinstance(self.warm_start, WarmStart):
+            arguments["warm_start"] = self.warm_start
         return {n: v for n, v in arguments.items() if v is not None and not isinstance(v, str)}
 
     def makers(self) -> tuple[Callable[[Trial], Any], ...]:
@@ -433,15 +443,13 @@ class StudyDefinition:
         """Return the fingerprint of the code that the factories reach, from the present files."""
         from sweeper.inspection.fingerprint import read_code
 
-        factories = self.factories()
-        whole = read_code(factories)
-        trial_factories = {name: part for name, part in factories.items() if name not in SEARCH}
-        # What only the search reaches has no effect on a trial's result.
-        return (
-            whole
-            if len(trial_factories) == len(factories)
-            else whole.of_trials(read_code(trial_factories))
-        )
+        user_code = self.user_code()
+        whole = read_code(user_code)
+        of_trials = {name: part for name, part in user_code.items() if name not in SEARCH}
+        if len(of_trials) == len(user_code):
+            return whole
+        # Code that only the search reaches has no effect on a trial's result.
+        return whole.of_trials(read_code(of_trials))
 
 
 def definition_fingerprint(settings: Mapping[str, Any], code: CodeFingerprint | None) -> str:

@@ -89,10 +89,20 @@ def read_keras() -> None:
 
     layers = keras.layers
     for cls in (
-        *(keras.Model, keras.Sequential, layers.Dense, layers.Dropout, layers.BatchNormalization),
-        *(layers.Conv2D, layers.Embedding, layers.LSTM, layers.LayerNormalization),
-        *(keras.optimizers.Adam, keras.optimizers.SGD, keras.callbacks.Callback),
-        *(keras.losses.MeanSquaredError, keras.metrics.MeanSquaredError),
+        keras.Model,
+        keras.Sequential,
+        layers.Dense,
+        layers.Dropout,
+        layers.BatchNormalization,
+        layers.Conv2D,
+        layers.Embedding,
+        layers.LSTM,
+        layers.LayerNormalization,
+        keras.optimizers.Adam,
+        keras.optimizers.SGD,
+        keras.callbacks.Callback,
+        keras.losses.MeanSquaredError,
+        keras.metrics.MeanSquaredError,
     ):
         assigned_by(cls, library=True)
 

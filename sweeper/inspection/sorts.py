@@ -74,8 +74,14 @@ PLAIN_TYPES = frozenset({type(None), bool, int, float, complex, str, bytes})
 """Types of values without parts, which containers may hold in large numbers."""
 
 _ATOMS = (
-    *(*PLAIN_TYPES, bytearray, range, slice),
-    *(types.BuiltinFunctionType, types.CodeType, types.FrameType, types.TracebackType),
+    *PLAIN_TYPES,
+    bytearray,
+    range,
+    slice,
+    types.BuiltinFunctionType,
+    types.CodeType,
+    types.FrameType,
+    types.TracebackType,
 )
 """Types of leaves; their subclasses may have attributes."""
 
@@ -118,11 +124,37 @@ _RANKED = {id(base): (rank, sort) for rank, (sort, bases) in enumerate(_BY_BASE)
 
 _OPAQUE = frozenset(
     {
-        *("absl", "h5py", "jax", "jaxlib", "ml_dtypes", "numpy", "pandas", "scipy", "sweeper"),
+        "absl",
+        "h5py",
+        "jax",
+        "jaxlib",
+        "ml_dtypes",
+        "numpy",
+        "pandas",
+        "scipy",
+        "sweeper",
         "tensorflow",
-        *("_io", "_thread", "ast", "asyncio", "concurrent", "datetime", "decimal", "fractions"),
-        *("inspect", "io", "logging", "multiprocessing", "os", "pathlib", "re", "socket", "ssl"),
-        *("subprocess", "threading", "typing", "uuid"),
+        "_io",
+        "_thread",
+        "ast",
+        "asyncio",
+        "concurrent",
+        "datetime",
+        "decimal",
+        "fractions",
+        "inspect",
+        "io",
+        "logging",
+        "multiprocessing",
+        "os",
+        "pathlib",
+        "re",
+        "socket",
+        "ssl",
+        "subprocess",
+        "threading",
+        "typing",
+        "uuid",
     }
 )
 """Libraries whose objects hold no objects of the user, except for the sorts above."""
