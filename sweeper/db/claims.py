@@ -130,7 +130,7 @@ def claim(
         changes: Number of changes of the definition that the worker knows; None for all.
 
     Returns:
-        The claim; `Waiting` if running trials have to end first, or the study is asked to stop;
+        The claim; `Waiting` if running trials have to end first, or the study is to stop;
         None once all are finished.
 
     Raises:
@@ -161,12 +161,12 @@ def claim(
     }
     if study.stop_requested is not None:
         return Waiting(f"study {name!r} was asked to stop; `sweeper resume {name!r}` continues it")
-    trial = _begun_trial(connection, study)
+    trial = _resumable_trial(connection, study)
     while trial is None:
         new = _new_trial(connection, study, trial_seed)
         if isinstance(new, Waiting) and settle(connection, study):
             # A rung was full without a decision, for example because the total was lowered.
-            trial = _begun_trial(connection, study)
+            trial = _resumable_trial(connection, study)
             continue
         if new is None or isinstance(new, Waiting):
             return new
@@ -239,7 +239,7 @@ def _new_trial(
     return None
 
 
-def _begun_trial(connection: Connection, study: AnyRow) -> AnyRow | None:
+def _resumable_trial(connection: Connection, study: AnyRow) -> AnyRow | None:
     """Return the lowest interrupted trial, otherwise the lowest promoted one."""
     return connection.execute(
         sa.select(Trial)

@@ -1,7 +1,7 @@
 """Database connections and transactions: each state change is one transaction.
 
 SQLite runs in WAL mode, in which readers and one writer run in parallel. A writing transaction
-begins with BEGIN IMMEDIATE: if it read first and another transaction wrote in between, SQLite would
+starts with BEGIN IMMEDIATE: if it read first and another transaction wrote in between, SQLite would
 fail it without waiting. On PostgreSQL the first statement of a writing transaction locks a row
 instead, and reading ones see one snapshot (REPEATABLE READ). Writers of one process queue at a lock
 of that process, because SQLite waits by sleeping and retrying. No writer waits longer than its
@@ -86,6 +86,7 @@ class Database:
         if engine.dialect.name == "sqlite":
             self._reading = engine
             self._writing = engine.execution_options(sweeper_writes=True)
+            # SQLite waits by sleeping and retrying, so writers of this process queue here.
             self._turn: threading.Lock | None = threading.Lock()
         else:
             self._reading = engine.execution_options(
@@ -272,8 +273,10 @@ def _configure_postgresql(connection: Any, _record: object) -> None:
 
 
 def _configure_sqlite(connection: Any, _record: object) -> None:
+    # Otherwise the driver starts transactions itself, without IMMEDIATE.
     connection.isolation_level = None
     cursor = connection.cursor()
+    # In WAL mode a power failure may then undo the last commits, but not damage the file.
     cursor.execute("PRAGMA synchronous=NORMAL")
     cursor.execute("PRAGMA foreign_keys=ON")
     cursor.close()

@@ -1,6 +1,6 @@
 """Proposals that a study has already trained: reused, trained with further seeds, or drawn again.
 
-The parameters of a trial are known once its factories have asked for them. Then, before it trains, its
+The parameters of a trial are known once its factories have requested them. Then, before it trains, its
 worker proposes them here. The answer depends on the trials with lower numbers alone: while one of these may
 still turn out to have the same parameters, the trial waits. So the same trials are trained on any number
 of workers. A trial that reuses the result of one that still trains holds no slot; it ends with that one.
@@ -30,8 +30,8 @@ class Proposal:
     """Decision on a trial whose parameters are known.
 
     "reuse" takes the result of the trial ``of``. "again" runs the factories again, after ``redraws``
-    draws or with the seeds after those of ``proposals`` earlier ones. "wait" is for a lower trial to ask
-    for its parameters; "leave" ends the attempt, so that the slot claims that lower trial.
+    draws or with the seeds after those of ``proposals`` earlier ones. "wait" is for a lower trial to request
+    its parameters; "leave" ends the attempt, so that the slot claims that lower trial.
     """
 
     decision: Literal["train", "reuse", "again", "wait", "leave"]
@@ -61,7 +61,7 @@ def propose(connection: Connection, trial: AnyRow) -> Proposal:
     unknown = sa.select(Trial).where(*below, Trial.result.is_(None), Trial.configuration.is_(None))
     rows = connection.execute(unknown).all()
     lower = [candidate for candidate in rows if repeating.repeat_of(candidate.number) == repeat]
-    # What a lower trial has asked for so far may be drawn again.
+    # The parameters that a lower trial has requested so far may be drawn again.
     blocking = lower if policy == "redraw" else [*_unknown(connection, lower, params)]
     if blocking:
         live = {
@@ -107,7 +107,7 @@ def _next_seeds(connection: Connection, study: AnyRow, row: AnyRow, proposals: i
 def _redraw(
     connection: Connection, study: AnyRow, row: AnyRow, *, duplicate: bool
 ) -> Proposal | None:
-    """Have the parameters drawn again if they are a duplicate's; a configuration's repeats draw alike."""
+    """Have the parameters drawn again if they are a duplicate's; a configuration's repeats draw the same."""
     repeating = repeating_of(study)
     first = repeating.number(repeating.index_of(row.number), 0)
     redraws = row.redraws + int(duplicate)

@@ -97,6 +97,7 @@ def join(
         "present_since": UtcNow(),
         "lease_until": UtcNow(lease_seconds),
     }
+    # A worker has its row already if it left before, or if only the answer to this call was lost.
     rejoined = connection.execute(sa.update(Worker).where(Worker.key == key).values(present))
     if rejoined.rowcount:
         return

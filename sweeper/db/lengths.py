@@ -140,7 +140,7 @@ def _plan(connection: Connection, study: AnyRow, extension: Extension) -> Extens
     present = study.epochs or first
     trials = begun_trials(connection, study.id)
     if extension.trials is not None:
-        selected = _chosen(connection, study, extension, first, trials)
+        selected = _requested_trials(connection, study, extension, first, trials)
     elif extension.epochs < present:
         complete = sum(trial.result == "complete" for trial in trials)
         msg = (
@@ -173,7 +173,7 @@ def _plan(connection: Connection, study: AnyRow, extension: Extension) -> Extens
     return plan
 
 
-def _chosen(
+def _requested_trials(
     connection: Connection,
     study: AnyRow,
     extension: Extension,
@@ -228,7 +228,8 @@ def extend(connection: Connection, name: str, extension: Extension) -> Extension
         .order_by(Trial.number)
     ).all()
     finished = [trial for trial in changed if trial.number in plan.reopened]
-    _keep(connection, finished, plan.reopened)
+    # Before the trials are reopened, which deletes these results.
+    _store_lengths(connection, finished, plan.reopened)
     for trial in changed:
         columns = UNFINISHED if trial.number in plan.reopened else {}
         change(connection, Trial, trial.id, epochs=extension.epochs, **columns)
@@ -241,7 +242,9 @@ def extend(connection: Connection, name: str, extension: Extension) -> Extension
     return plan
 
 
-def _keep(connection: Connection, trials: Sequence[AnyRow], lengths: Mapping[int, int]) -> None:
+def _store_lengths(
+    connection: Connection, trials: Sequence[AnyRow], lengths: Mapping[int, int]
+) -> None:
     """Store the trials' results at their present length."""
     values = optuna_rows.values(connection, [trial.optuna_trial_id for trial in trials])
     epochs_by_id = _epochs_trained(connection, (trial.id for trial in trials))

@@ -42,6 +42,7 @@ class CopiedTable:
 
 def copied_tables() -> tuple[sa.Table, ...]:
     """Return every table to copy, each after the tables that it refers to."""
+    # Private, and the only list of Optuna's tables.
     from optuna.storages._rdb import models
 
     optuna_tables = models.BaseModel.metadata.sorted_tables

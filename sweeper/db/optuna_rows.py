@@ -321,6 +321,7 @@ def rename_study(connection: Connection, study_id: int, name: str) -> None:
 
 def delete_study(connection: Connection, study_id: int) -> None:
     """Delete a study with all rows that refer to it in Optuna's tables."""
+    # Private, and the only list of Optuna's tables.
     from optuna.storages._rdb import models
 
     trials = sa.select(_Trials.c.trial_id).where(_Trials.c.study_id == study_id)

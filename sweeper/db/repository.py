@@ -73,7 +73,7 @@ def writing(statement: Callable[Concatenate[Connection, P], T]) -> Callable[Conc
 
 
 def writing_once(statement: Callable[..., T]) -> Callable[..., T]:
-    """Return a writing method that tells ``statement`` by ``again`` whether it has run before.
+    """Return a writing method that passes ``again`` to ``statement``: whether it has run before.
 
     In that case its commit may have been made and only the answer lost.
     """
@@ -223,6 +223,7 @@ class Repository:
         worker, expired leases count only once that worker has been connected for ``lease_seconds``:
         until then, workers that were disconnected with it may return.
         """
+        # Read first, because most calls find none, and a writer blocks all others.
         suspects = self.database.read(lambda c: leases.suspects(c, study, observer, lease_seconds))
         if not suspects:
             return ()

@@ -62,7 +62,7 @@ def accept_while_nothing_has_a_value(
     """Accept a changed definition without a request, if it mixes no results; return the changes.
 
     That is so if no trial has a value, none is running, and no interrupted one has trained. Trials that
-    have begun, also failed ones, then start again under the new definition; their number is returned, too.
+    have started, also failed ones, then start again under the new definition; their number is returned, too.
     """
     study = lock_study(connection, row.name)
     trials = begun_trials(connection, study.id)
@@ -206,7 +206,7 @@ def delete_study(connection: Connection, name: str) -> None:
     """Delete every row of the study, including Optuna's."""
     # `lock_study` would refuse a study whose rows in Optuna's tables were deleted.
     study = find_study(connection, name)
-    # A claim waits for this lock, so no worker begins a trial between the check and the deletion.
+    # A claim waits for this lock, so no worker starts a trial between the check and the deletion.
     connection.execute(sa.select(Study.id).where(Study.id == study.id).with_for_update())
     check_at_rest(connection, name, "removed")
     connection.execute(sa.delete(Study).where(Study.id == study.id))

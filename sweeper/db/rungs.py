@@ -92,7 +92,7 @@ def change_total(connection: Connection, study: AnyRow, target: int, trial_count
 
 
 def reason_to_wait(connection: Connection, study: AnyRow, number: int) -> str | None:
-    """Return the reason for which no trial can begin now; None if one can, or all are finished.
+    """Return the reason for which no trial can start now; None if one can, or all are finished.
 
     With a budget, samplers use values at the first rung, so they wait only for these.
     """
@@ -205,7 +205,7 @@ class DecidedRung:
     ended: tuple[int, ...]
 
 
-def reach(
+def record_rung_value(
     connection: Connection, trial_id: int, epochs: int, value: float, digest: str | None
 ) -> None:
     """Store that a trial has stopped at a rung; NaN counts as no value, and is not promoted."""
@@ -326,6 +326,7 @@ def _write(  # noqa: PLR0917 - these determine a decision
     rung = connection.execute(added.returning(Rung.id)).scalar_one()
     ids = [row.id for row in rows]
     members = sa.and_(RungMember.epochs == epochs, RungMember.trial_id.in_(ids))
+    # All members are written again: a trial that ended before the rung has no row yet.
     connection.execute(sa.delete(RungMember).where(members))
     connection.execute(
         sa.insert(RungMember),

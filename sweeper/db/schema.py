@@ -34,6 +34,7 @@ REVISIONS = ("0001",)
 
 _OPTUNA_REVISION = "v3.2.0.a"
 _CREATION_LOCK = 0x73776565706572
+"""Key of PostgreSQL's advisory lock: "sweeper" in ASCII."""
 
 _VERSIONS = sa.text(
     "SELECT (SELECT max(version_num) FROM sweeper_alembic_version),"
@@ -87,6 +88,7 @@ def optuna_storage(url: URL, *, create: bool) -> RDBStorage:
     arguments = {"timeout": 30} if url.get_backend_name() == "sqlite" else {}
     try:
         return optuna.storages.RDBStorage(
+            # Optuna formats the URL as a template, and a password may have braces.
             address.replace("{", "{{").replace("}", "}}"),
             engine_kwargs={"connect_args": arguments},
             skip_table_creation=not create,
@@ -127,6 +129,7 @@ def _check_revision(revision: str, url: URL) -> None:
 
 
 def _create(engine: Engine, writing: Engine, url: URL) -> None:
+    # Another process may have created them while this one waited for the lock.
     if _versions(engine) is not None:
         return
     if engine.dialect.name == "sqlite":

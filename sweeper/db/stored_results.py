@@ -72,7 +72,7 @@ from sweeper.spec.searching import Objective
 _NUMBER = re.compile(r"0x[0-9a-fA-F]+|\d+(\.\d+)?([eE][+-]?\d+)?")
 """Parts of an error message that differ in the same error of two trials."""
 
-_SURROUNDINGS = ("versions", "processor", "devices", "threads", "deterministic")
+_ENVIRONMENT_KEYS = ("versions", "processor", "devices", "threads", "deterministic")
 """Keys of an attempt's fingerprint that an `Environment` has."""
 
 _RECENT_TRIALS = 64
@@ -167,18 +167,18 @@ def read_trial(connection: Connection, name: str, number: int) -> TrialRecord:
 def read_trials(
     connection: Connection, name: str, numbers: Collection[int] | None = None
 ) -> tuple[TrialRecord, ...]:
-    """Return every trial that has begun with all details, by number; only those of ``numbers``, if given."""
+    """Return every trial that has started with all details, by number; only those of ``numbers``, if given."""
     condition = sa.true() if numbers is None else Trial.number.in_(list(numbers))
     return _records(connection, find_study(connection, name), condition)
 
 
 def read_results(connection: Connection, name: str) -> StudyResults:
-    """Return the study's status and every trial that has begun."""
+    """Return the study's status and every trial that has started."""
     return StudyResults(read_status(connection, name), read_trials(connection, name))
 
 
 def read_unfinished(connection: Connection, name: str) -> tuple[TrialRecord, ...]:
-    """Return the trials that have begun and have no result, with all details, by number."""
+    """Return the trials that have started and have no result, with all details, by number."""
     return _records(connection, find_study(connection, name), Trial.result.is_(None))
 
 
@@ -198,7 +198,7 @@ def read_environments(connection: Connection, name: str) -> tuple[Environment, .
         .order_by(sa.func.min(Attempt.id))
     ):
         fingerprint = row.fingerprint or {}
-        environment = {part: fingerprint[part] for part in _SURROUNDINGS if part in fingerprint}
+        environment = {part: fingerprint[part] for part in _ENVIRONMENT_KEYS if part in fingerprint}
         hosts[json.dumps(environment)] += [row.host] * row.attempts
     environments = []
     for text, host_names in hosts.items():
@@ -539,7 +539,7 @@ def code_groups(
 ) -> tuple[CodeGroup, ...]:
     """Return the study's trials by definition and code, in the order of their first trials.
 
-    Empty if all are of the present code, because those of another one began again. ``codes`` are those of
+    Empty if all are of the present code, because those of another one started again. ``codes`` are those of
     trials by number; ``best`` returns the best of some trials, or None.
     """
     present = short_code(study.fingerprint)
@@ -565,7 +565,7 @@ def code_groups(
 class Stamps:
     """State of a study's rows, by which an open page sees what has changed; equal as long as no record has.
 
-    A page asks every two seconds, and the records of a thousand trials take seconds to read. So one query
+    A page polls every two seconds, and the records of a thousand trials take seconds to read. So one query
     reads, for each trial, the columns that change and the newest key of each table that only grows.
 
     Attributes:

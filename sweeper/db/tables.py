@@ -163,8 +163,8 @@ class Trial(Base):
     """One trial. ``result`` is "complete", "pruned" or "failed", and null before the end.
 
     Attempts up to ``anew_after`` ran under another definition, so their checkpoints are not used.
-    A trial that ``reuses`` another one is not claimed, and ends with it. ``paused`` is set only while a trial waits at a rung of its budget, or is promoted and not yet
-    claimed.
+    A trial that ``reuses`` another one is not claimed, and ends with it. ``paused`` is set only while a trial
+    waits at a rung of its budget, or is promoted and not yet claimed.
 
     Because of the partial index, the cost of a claim does not grow with the number of finished trials.
     """

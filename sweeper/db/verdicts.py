@@ -2,7 +2,7 @@
 
 Verdicts of `sweeper verify` are added and never changed. An audit of the same interval, and an evaluation of
 the same checkpoint on the same data, replace the earlier one. The path of a checkpoint is only in its own
-row, because it may change. Where there is no such study, or no such trial has begun, an UnknownStudyError is
+row, because it may change. Where there is no such study, or no such trial has started, an UnknownStudyError is
 raised.
 """
 
@@ -44,7 +44,7 @@ def record_verdict(
 ) -> None:
     """Add a verdict on a trial, dated by the database's clock.
 
-    ``report`` is that of ``sweeper verify --json``; what `VerificationRecord` has of it gets columns of its own.
+    ``report`` is that of ``sweeper verify --json``; its fields of `VerificationRecord` have separate columns.
     """
     columns = ("mode", "verdict", "epoch", "step", "variable")
     connection.execute(
@@ -136,7 +136,7 @@ def record_audit(  # noqa: PLR0917 - the columns of an audit
 ) -> None:
     """Store an audit of a trial in place of an earlier one of the same interval.
 
-    ``attempt`` wrote the interval's last checkpoint; if another one has begun, the audit is refused.
+    ``attempt`` wrote the interval's last checkpoint; if another one has started, the audit is refused.
     """
     trial = find_trial(connection, lock_study(connection, study), number)
     if trial.current_attempt != attempt:

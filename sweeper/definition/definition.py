@@ -260,14 +260,14 @@ class StudyDefinition:
         budget: `Halving` or `Hyperband`: trials pause at rungs, and the best of each
             are promoted.
         repeats: How often each configuration (one set of parameters) is trained, each time as a
-            trial of its own; 1 by default. ``trials`` is a multiple of it. `Trial.repeat` counts
+            separate trial; 1 by default. ``trials`` is a multiple of it. `Trial.repeat` counts
             from 0, and repeat r of every configuration has the same seed. The sampler and the
             pruner see the mean of a configuration's repeats. Only with one objective, and not
             together with ``budget``.
         duplicates: Treatment of a trial with the parameters of an earlier one. ``"reuse"``: it takes that
             result and counts once; if that one fails, it is trained. ``"train"``: it is trained with
             another seed, with repeats with the seeds after those of the earlier ones. ``"redraw"``: the
-            sampler is asked again, at most 10 times; then it is reused. Without parameters, or with a
+            parameters are drawn again, at most 10 times; then it is reused. Without parameters, or with a
             ``budget``, every trial is trained.
         patience: The study ends with fewer than ``trials`` once this many trials in a row (with repeats:
             configurations) have not improved on the best one before; None, the default, never. With any

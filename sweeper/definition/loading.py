@@ -184,7 +184,7 @@ def _studies_in(module: ModuleType) -> str:
 
 
 def file_of(location: str) -> Path | None:
-    """Return the file that ``location`` names; None for a module, which can be imported for all that is known.
+    """Return the file that ``location`` names; None for a module, which may be importable.
 
     Raises:
         StudyFileError: There is no such file, it is not Python, or there is no such module.
@@ -269,6 +269,7 @@ def _import_file(path: Path) -> ModuleType:
     spec = ModuleSpec(name, loader, origin=str(file))
     spec.has_location = True
     module = importlib.util.module_from_spec(spec)
+    # Before the file runs, because pickle and dataclasses look the module up by its name.
     sys.modules[name] = module
     with _marked_as_loading():
         try:

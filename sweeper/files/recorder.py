@@ -2,9 +2,9 @@
 
 Python announces each ``open``, ``os.rename`` and ``sqlite3.connect`` as an audit event. ``os.stat`` is wrapped because
 a file that is only looked for can decide what a factory does, and ``open`` because no event announces that a file is
-closed: what was written is compared with what is read again, which another trial may have changed. Whatever else
-writes is found by its effect, by a walk before the trial's factories and another one at its end; HDF5 and three functions
-of TensorFlow are wrapped for the line that a message names.
+closed: what was written is compared with what is read again, which another trial may have changed. Other writers
+are found by their effect, by a walk before the trial's factories and another one at its end; HDF5 and three
+functions of TensorFlow are wrapped for the line that a message names.
 
 The recorder is installed once in a process, before the study is imported, and inherited by the processes that
 are forked from it. An audit hook cannot be removed, so it looks at a flag first. Only the first use of each kind is
@@ -49,18 +49,20 @@ _OVERWRITERS = ("/keras/", "/tensorflow/", "/PIL/", _PACKAGE)
 """Libraries that look for each file which they are about to overwrite or truncate."""
 
 READS = 1
+"""Kind of use: the content is read."""
 WRITES = 2
+"""Kind of use: the file is created or changed."""
 ASKS = 4
+"""Kind of use: the caller looks whether the file exists."""
 KEEPS = 8
-"""Kinds of use: the content is read; it is created or changed; the caller looks whether the file exists; and what a
-file contains stays when it is opened to be written."""
+"""Kind of use, with `WRITES`: the file keeps its content when it is opened."""
 
 
 class FileRecorder:
     """Record of the files outside of the trial's own directories that this process uses.
 
     Attributes:
-        before: What was there before the trial's factories.
+        before: Entries of the directories before the trial's factories ran.
         before_write: Called with the path of a file that is about to be written, and whether it is truncated.
     """
 
@@ -78,7 +80,7 @@ class FileRecorder:
         self._beside: set[str] = set()
 
     def begin(self, own: Iterable[str | Path] = ()) -> None:
-        """Begin to record, except for the trial's own directories, whose files are nobody else's."""
+        """Start to record, except for the trial's own directories, which no other trial uses."""
         self._own = tuple(os.path.realpath(directory) + os.sep for directory in own)
         self._by_path = {
             path: use for path, use in self._by_path.items() if not path.startswith(self._own)
@@ -113,7 +115,7 @@ class FileRecorder:
             return tuple(uses)
 
     def _look_again(self) -> None:
-        """Record the files that are new or others since `look`, and that nobody was seen to write."""
+        """Record the files that are new or have changed since `look`, without a recorded write."""
         if not self._roots:
             return
         after = Listing()
@@ -154,6 +156,7 @@ class FileRecorder:
         if caller.endswith("/csv_logger.py"):
             kinds &= ~READS  # it looks for the header of a file that it appends to
         if kinds != ASKS or not any(library in caller for library in _OVERWRITERS):
+            # A digest opens the file, which must not count as a use.
             with self.unrecorded():
                 _record(use, kinds)
 
@@ -247,7 +250,7 @@ RECORDER = FileRecorder()
 
 
 def install() -> None:
-    """Install the audit hook and the wrappers in this process, once, and begin to record."""
+    """Install the audit hook and the wrappers in this process, once, and start to record."""
     _watch()
     RECORDER.begin()
 
@@ -296,9 +299,10 @@ def _watch() -> None:
     _observe(io, "open", _opening)
     builtins.open = io.open
     _observe(os, "stat", looked_for)
-    # `shutil` asks these sets what ``os.stat`` can do.
+    # `shutil` looks in these sets for what ``os.stat`` can do.
     for capable in (os.supports_dir_fd, os.supports_fd, os.supports_follow_symlinks):
         capable.add(os.stat)
+    # The private base of `tf.io.gfile.GFile`, which TensorFlow itself uses.
     _observe(file_io.FileIO, "__init__", opened)
     _observe(file_io.FileIO, "close", lambda file: _at_close(_text(file.name), file.mode))
     for module, exists in ((file_io, "file_exists_v2"), (tf.io.gfile, "exists")):
@@ -313,7 +317,7 @@ def _watch() -> None:
 
 
 def _observe(owner: Any, name: str, observer: Callable[..., Any]) -> None:
-    """Replace ``owner.name`` by a function that calls ``tell`` first, and afterwards what ``tell`` returns."""
+    """Replace ``owner.name`` by a function that calls ``observer`` before it, and what that returns after it."""
     original = getattr(owner, name)
 
     @functools.wraps(original)
@@ -388,6 +392,7 @@ def _state(path: str) -> tuple[int, ...] | None:
     try:
         status = os.stat(path)  # noqa: PTH116 - for each file that is opened
     except (OSError, ValueError):
+        # There is no such file, or its name has a NUL.
         return None
     regular = stat.S_ISREG(status.st_mode)
     return (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns) if regular else None
@@ -406,6 +411,7 @@ def _caller() -> str:
 def _user() -> str:
     """Return the user's line that this is called for, or else the class of Keras's callback."""
     callback = ""
+    # Above this function and `_record`.
     for frame in outward(sys._getframe(2)):
         file = frame.f_code.co_filename
         if file.startswith(_PACKAGE):

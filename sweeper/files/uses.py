@@ -24,7 +24,7 @@ class FileUse:
         asked: Whether the trial looked for the file, or tried to read it, before it wrote to it.
         wrote: Whether the trial wrote to the file.
         appends: Whether it only added to what the file contained.
-        left: Whether the file was new, or another one, at the trial's end, and nobody was seen to write it.
+        left: Whether the file was new, or another one, at the trial's end, without a recorded write.
         changed: Whether another process changed what the trial wrote before it read it again.
         read_digest: Digest of the content that the trial read and had not written; empty if it read none.
         digest: Digest of the content that the trial wrote last; empty if it is unknown.
@@ -120,11 +120,9 @@ def in_a_run(trial: TrialUses, others: Sequence[TrialUses]) -> Iterator[FileFind
     attempts at the trial, the latest last.
     """
     for use in trial.uses:
-        other_uses = [
-            (attempt.who, u) for attempt in others for u in attempt.uses if u.path == use.path
-        ]
+        other_uses = _uses_of(use.path, others)
         of_others = [(who, other) for who, other in other_uses if who != trial.who]
-        # What another trial reported before this one wrote is judged now.
+        # A change that another trial reported before this one wrote can be explained only now.
         for who, other in dict(of_others).items() if use.wrote else ():
             if other.changed:
                 yield _changed(who, other, trial.who, use)
@@ -155,6 +153,14 @@ def in_a_run(trial: TrialUses, others: Sequence[TrialUses]) -> Iterator[FileFind
                 "and after the change is ranked together, but has not read the same data"
             )
             yield FileFinding("note", use.path, message)
+
+
+def _uses_of(path: str, attempts: Iterable[TrialUses]) -> list[tuple[str, FileUse]]:
+    """Return the uses of one file, each with its trial, in the order of the attempts."""
+    uses = []
+    for attempt in attempts:
+        uses += [(attempt.who, use) for use in attempt.uses if use.path == path]
+    return uses
 
 
 def _dependent(

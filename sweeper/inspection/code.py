@@ -41,6 +41,7 @@ def parts_of(value: Any, where: str, *, of_users_class: bool) -> Iterator[tuple[
 
 
 def closure_of(function: types.FunctionType) -> Iterator[tuple[str, object]]:
+    """Yield the variables of a function's closure, by name."""
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
         # A variable that is not assigned yet has an empty cell.
         with contextlib.suppress(ValueError):
@@ -78,6 +79,7 @@ def assigned_by(cls: type, *, library: bool) -> frozenset[str]:
 
 @functools.cache
 def _assigned_in(code: types.CodeType) -> frozenset[str]:
+    # Opcodes are at even offsets. To disassemble methods that assign nothing would take long.
     if dis.opmap["STORE_ATTR"] not in code.co_code[::2]:
         return frozenset()
     return frozenset(_assigned_to_first_argument(code))
@@ -114,6 +116,7 @@ def _assigned_to_first_argument(code: types.CodeType) -> Iterator[str]:
     for instruction in dis.get_instructions(code):
         if instruction.opname in _NO_OPERATION:
             continue
+        # `self.count += 1` copies `self`, and swaps it with the sum before it is stored.
         if (
             instruction.opname == "STORE_ATTR"
             and previous is not None

@@ -49,6 +49,7 @@ _OF_THE_MOMENT = frozenset(
 
 _SCALARS = frozenset({type(None), bool, int, float, complex, str, bytes, range, slice})
 _DEEPEST = 40
+"""Maximum depth of containers in containers; a deeper value is not plain."""
 
 
 class ValueTexts:

@@ -47,6 +47,8 @@ from sweeper.inspection.sources import (
 from sweeper.records.code import NO_TEXT, CodeFingerprint, CodePart, digest_of
 
 _DEEPEST = 12
+"""Maximum number of wrappers around a function that are followed."""
+
 _NOT_COMPARED = frozenset({"__doc__", "__module__", "__firstlineno__", "__qualname__"})
 
 Chain = tuple[str, ...]
@@ -101,6 +103,7 @@ class _Reader:
         if text is not None:
             self._add(where, CodePart(digest_of(text)))
         if not is_plain and id(value) not in self._seen:
+            # The reference keeps the id from being used again.
             self._seen[id(value)] = value
             self._later(self._object, value, where)
 

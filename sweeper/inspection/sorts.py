@@ -175,6 +175,7 @@ def per_class(function: Callable[[type], _Result]) -> Callable[[type], _Result]:
     def cached(cls: type) -> _Result:
         entry = results.get(id(cls))
         if entry is None:
+            # The reference to the class keeps its id from being used again.
             entry = results[id(cls)] = (cls, function(cls))
         return entry[1]
 
@@ -289,7 +290,7 @@ def own_dict(obj: Any) -> dict[str, Any] | None:
 def _read(reader: Callable[[Any], Any] | None, obj: Any) -> dict[str, Any] | None:
     try:
         fields = None if reader is None else reader(obj)
-    except AttributeError:  # a proxy of wrapt's asks what it stands for, which may have none
+    except AttributeError:  # a proxy of wrapt's reads it from its object, which may have none
         return None
     return fields if type(fields) is dict else None
 
@@ -368,4 +369,5 @@ def is_written_in_python(cls: type) -> bool:
 
 
 def tells_its_state(obj: object) -> bool:
+    """Return whether an object has ``get_state`` and ``set_state``."""
     return callable(getattr(obj, "get_state", None)) and callable(getattr(obj, "set_state", None))

@@ -129,7 +129,7 @@ class Source:
         return imports
 
     def lambdas(self, line: int) -> list[ast.stmt]:
-        """Return the lambdas that begin at ``line``, each as a statement."""
+        """Return the lambdas that start at ``line``, each as a statement."""
         nodes = ast.walk(ast.parse(self.text))
         lambdas = [node for node in nodes if isinstance(node, ast.Lambda) and node.lineno == line]
         return [ast.copy_location(ast.Expr(expression), expression) for expression in lambdas]
@@ -235,6 +235,7 @@ def is_users_source(file: str) -> bool:
 
 def source_of(file: str) -> Source:
     if is_users(file):
+        # The file may have been edited since it was cached.
         linecache.checkcache(file)
     return _parsed(file, "".join(linecache.getlines(file)))
 

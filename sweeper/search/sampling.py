@@ -74,7 +74,7 @@ def open_search(
     *,
     redraws: int = 0,
 ) -> SearchSession:
-    """Begin the search of trial ``number``, from 0, which has been drawn again ``redraws`` times.
+    """Start the search of trial ``number``, from 0, which has been drawn again ``redraws`` times.
 
     ``observations`` are the finished trials below ``number - window + 1``, and ``replayed`` has the cached
     attributes of the study's earlier trials.
@@ -126,8 +126,8 @@ class SearchSession:
         self._drawn: dict[str, tuple[Distribution, CategoricalChoice]] = {}
         self._judged: list[tuple[int, float]] = []
         self._verdict = False
-        self._given = spec.enqueue[number] if number < len(spec.enqueue) else {}
-        # Where nothing looks at other trials, their number is not worth the room that it takes.
+        self._enqueued = spec.enqueue[number] if number < len(spec.enqueue) else {}
+        # If nothing looks at other trials, placeholders for them would only take memory.
         trial_number = 0 if spec.window is None else number
         sampler = make_sampler(spec, number, redraws)
         self._space = {n: d for trial in finished for n, d in trial.distributions.items()}
@@ -135,7 +135,7 @@ class SearchSession:
         self._storage = _WindowStorage(spec.study, spec.directions, converted, trial_number)
         pruner = NopPruner() if spec.pruner is None else spec.pruner()
         self._study = _WindowStudy(spec.study, self._storage, sampler, pruner)
-        fixed = {"fixed_params": dict(self._given)} if self._given else {}
+        fixed = {"fixed_params": dict(self._enqueued)} if self._enqueued else {}
         running_trial = create_trial(state=TrialState.RUNNING, system_attrs=fixed)
         self._id = self._storage.create_new_trial(self._study._study_id, running_trial)
         self._trial = optuna.trial.Trial(self._study, self._id)
@@ -198,14 +198,15 @@ class SearchSession:
             value = grid_value(self._spec.grid, self._number, name, distribution)
             self._hold(name, distribution, value)
             return value
-        enqueued = self._checked_given(name, distribution) if name in self._given else None
+        enqueued = self._checked_enqueued(name, distribution) if name in self._enqueued else None
         optuna_distribution = to_optuna(distribution)
         if self._space.get(name, optuna_distribution) != optuna_distribution:
             # The first trial with another range: what the sampler drew for all parameters is from the old one.
             self._storage.move_into({name: optuna_distribution})
             (self._trial.relative_params or {}).pop(name, None)
+        # Private, because the public methods make the distribution again from its limits.
         drawn = self._trial._suggest(name, optuna_distribution)
-        if name in self._given:
+        if name in self._enqueued:
             return enqueued
         return cast(
             "CategoricalChoice", int(drawn) if isinstance(distribution, IntRange) else drawn
@@ -215,10 +216,11 @@ class SearchSession:
         """Set a value that the sampler did not draw."""
         internal = to_internal(name, distribution, value)
         self._storage.set_trial_param(self._id, name, internal, to_optuna(distribution))
+        # Optuna's trial reads its parameters from this copy.
         self._trial._cached_frozen_trial = self._frozen()
 
-    def _checked_given(self, name: str, distribution: Distribution) -> CategoricalChoice:
-        value = self._given[name]
+    def _checked_enqueued(self, name: str, distribution: Distribution) -> CategoricalChoice:
+        value = self._enqueued[name]
         try:
             return from_internal(distribution, to_internal(name, distribution, value))
         except ParameterError as error:
@@ -252,6 +254,7 @@ class ReplayedAttributes:
             for index, (cached, observed) in enumerate(
                 zip(self._observations, observations, strict=False)
             ):
+                # NaN differs from itself, but not in its text.
                 if cached != observed and repr(cached) != repr(observed):
                     del self._observations[index:], self._trials[index:]
                     break
@@ -297,7 +300,8 @@ class _WindowStorage(InMemoryStorage):
     ) -> None:
         super().__init__()
         study_id = self.create_new_study([StudyDirection[d.upper()] for d in directions], name)
-        trials = [*finished, *(_not_begun(n) for n in range(len(finished), number))]
+        trials = [*finished, *(_waiting_trial(n) for n in range(len(finished), number))]
+        # Private fields, because each public method copies the trial that it adds.
         self._studies[study_id].trials = trials
         self._trial_id_to_study_id_and_number = {n: (study_id, n) for n in range(number)}
         self._max_trial_id = number - 1
@@ -312,7 +316,7 @@ class _WindowStorage(InMemoryStorage):
         return BaseStorage.get_best_trial(self, study_id)
 
 
-def _not_begun(number: int) -> FrozenTrial:
+def _waiting_trial(number: int) -> FrozenTrial:
     trial = create_trial(state=TrialState.WAITING)
     trial.number = trial._trial_id = number
     return trial
