@@ -192,7 +192,7 @@ def at_work(connection: Connection, name: str) -> tuple[str, ...]:
 
 
 def check_at_rest(connection: Connection, name: str, operation: str) -> None:
-    """Check that no worker or trial of the study runs; ``what`` names the operation."""
+    """Check that no worker or trial of the study runs; ``operation`` is a participle for the error."""
     running = at_work(connection, name)
     if running:
         msg = (

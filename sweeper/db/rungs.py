@@ -309,12 +309,11 @@ def _write(  # noqa: PLR0917 - these determine a decision
     # A trial that ended before the rung is compared by its value, if it has one.
     complete = [r.optuna_trial_id for r in rows if r.reached is None and r.result == "complete"]
     objectives = optuna_rows.values(connection, complete)
-    values = {
-        row.number: row.value
-        if row.reached is not None
-        else next(iter(objectives[row.optuna_trial_id]), None)
-        for row in rows
-    }
+    values: dict[int, float | None] = {}
+    for member in rows:
+        values[member.number] = member.value
+        if member.reached is None:
+            values[member.number] = next(iter(objectives[member.optuna_trial_id]), None)
     promoted_numbers = set(promoted(values, schedule.factor, study.direction))
     row = {
         "study_id": study.id,

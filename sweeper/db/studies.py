@@ -255,9 +255,8 @@ def accept_search(connection: Connection, row: StudyRow) -> tuple[str, ...]:
     old_grid, new_grid = (study_row.definition.get("grid") or {} for study_row in (old, row))
     configurations = _begun_configurations(connection, study) if old_grid and new_grid else 0
     for number in range(configurations):
-        if list(old_grid) != list(new_grid) or grid_point(old_grid, number) != grid_point(
-            new_grid, number
-        ):
+        same_names = list(old_grid) == list(new_grid)
+        if not same_names or grid_point(old_grid, number) != grid_point(new_grid, number):
             msg = (
                 f"the grid of study {row.name!r} has changed, and its point {number}, which has been "
                 "trained, would be another one. Points are in row-major order, so add further points "
@@ -453,11 +452,9 @@ def no_such_trial(connection: Connection, study: AnyRow, number: int) -> Unknown
     """Return the error to raise for a missing trial; it lists the existing ones."""
     numbers = set(connection.scalars(sa.select(Trial.number).where(Trial.study_id == study.id)))
     first_missing = next(n for n in range(len(numbers) + 1) if n not in numbers)
-    hint = (
-        "none has begun"
-        if not first_missing
-        else f"it has trial{'s 0 to' * (first_missing > 1)} {first_missing - 1}"
-    )
+    hint = "none has begun"
+    if first_missing:
+        hint = f"it has trial{'s 0 to' * (first_missing > 1)} {first_missing - 1}"
     others = sorted(n for n in numbers if n > first_missing)
     hint += f" and {', '.join(map(str, others))}" if others else ""
     return UnknownStudyError(

@@ -46,7 +46,7 @@ Record = TypeVar("Record")
 
 
 def record_of(kind: Callable[..., Record], row: AnyRow, **values: Any) -> Record:
-    """Return a record of ``row``: its fields are the columns of their names, unless they are ``given``."""
+    """Return a record of ``row``: its fields are the columns of their names, unless they are in ``values``."""
     names = [field.name for field in fields(cast("Any", kind)) if field.name not in values]
     return kind(**{name: row._mapping[name] for name in names if name in row._mapping}, **values)
 

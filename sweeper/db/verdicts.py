@@ -100,19 +100,20 @@ def read_exactness(connection: Connection, study: AnyRow) -> Exactness:
         .limit(1)
     ).first()
     alike = counts.get("alike", 0)
-    return Exactness(
-        intervals=alike + counts.get("differs", 0),
-        alike=alike,
-        unaudited=_unaudited(study.definition),
-        difference=None
-        if first is None
-        else AuditedDifference(
+    difference = None
+    if first is not None:
+        difference = AuditedDifference(
             first.number,
             first.from_step,
             first.to_step,
             first.report["message"],
             first.report.get("advice", ""),
-        ),
+        )
+    return Exactness(
+        intervals=alike + counts.get("differs", 0),
+        alike=alike,
+        unaudited=_unaudited(study.definition),
+        difference=difference,
         accepted=study.inexact_accepted_at is not None,
     )
 

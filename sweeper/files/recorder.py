@@ -345,9 +345,8 @@ def _opening(file: Any, mode: str = "r", *_: Any, **__: Any) -> Callable[[Any], 
         use = RECORDER.find(name)
         if use is None or not use.wrote:
             return
-        reference = weakref.ref(
-            stream
-        )  # the file must still be closed when its last reference is gone
+        # The file must still be closed when its last other reference is gone.
+        reference = weakref.ref(stream)
 
         def close() -> None:
             open_stream = reference()

@@ -424,14 +424,18 @@ def _file_of_class(cls: type) -> str:
     return next((path for path in files if not path.startswith("<string")), file)
 
 
+def _text_of_constant(value: object) -> str:
+    if isinstance(value, types.CodeType):
+        return _text_of_code(value)
+    if isinstance(value, frozenset):
+        # Its order differs between processes.
+        return repr(sorted(map(repr, value)))
+    return repr(value)
+
+
 def _text_of_code(code: types.CodeType) -> str:
     """Return a text for code without a known source: its instructions, names and constants."""
-    constants = [
-        _text_of_code(value)
-        if isinstance(value, types.CodeType)
-        else repr(sorted(map(repr, value)) if isinstance(value, frozenset) else value)
-        for value in code.co_consts
-    ]
+    constants = [_text_of_constant(value) for value in code.co_consts]
     names = (code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars)
     counts = (code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount, code.co_flags)
     return f"{code.co_code.hex()}{names}{counts}{constants}"

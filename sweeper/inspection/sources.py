@@ -17,6 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib.machinery import PathFinder
 from pathlib import Path
+from typing import Any
 
 from sweeper.records.code import digest_of
 
@@ -219,7 +220,7 @@ def texts_of_cells() -> dict[str, str]:
 
     Notebooks register them for tracebacks. Another process, which gets the code by value, has none.
     """
-    cells = (file for file, entry in linecache.cache.items() if len(entry) > 1 and entry[1] is None)
+    cells = (file for file, entry in linecache.cache.items() if _is_cell(entry))
     return {file: "".join(linecache.getlines(file)) for file in [*cells]}
 
 
@@ -229,8 +230,12 @@ def is_users_source(file: str) -> bool:
         return False
     if is_users(file):
         return True
-    entry = linecache.cache.get(file)
-    return entry is not None and len(entry) > 1 and entry[1] is None
+    return _is_cell(linecache.cache.get(file, ()))
+
+
+def _is_cell(entry: tuple[Any, ...]) -> bool:
+    """Return whether an entry of `linecache` has a text without a file: no time of a last change."""
+    return len(entry) > 1 and entry[1] is None
 
 
 def source_of(file: str) -> Source:
@@ -278,14 +283,14 @@ def meaning_of_text(text: str | bytes) -> str:
 def meaning(node: object) -> str:
     """Return a text that is equal for trees that differ only in positions, docstrings and ``pass``."""
     if isinstance(node, ast.AST):
-        fields = [
-            f"{name}={text}"
-            for name, value in ast.iter_fields(node)
+        fields = []
+        for name, value in ast.iter_fields(node):
+            if name in _WITHOUT_MEANING or value is None:
+                continue
+            text = meaning(value)
             # Fields that are empty differ between versions of Python.
-            if name not in _WITHOUT_MEANING
-            and value is not None
-            and (text := meaning(value)) != "[]"
-        ]
+            if text != "[]":
+                fields.append(f"{name}={text}")
         return f"{type(node).__name__}({','.join(fields)})"
     if isinstance(node, list):
         return f"[{','.join(meaning(item) for item in node if not _has_no_effect(item))}]"

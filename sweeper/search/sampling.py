@@ -106,7 +106,7 @@ class SearchSession:
     """Search of one trial: its parameters in the order of its requests, and pruning decisions.
 
     ``finished`` are the trials of its window, numbered from 0 without a gap, which sessions share and never
-    change; ``seen`` are the observations of these trials.
+    change; ``observations`` are the same trials.
     """
 
     def __init__(
@@ -241,7 +241,7 @@ class ReplayedAttributes:
         self._trials: list[FrozenTrial] = []
 
     def window(self, spec: SamplerSpec, observations: Sequence[Observation]) -> list[FrozenTrial]:
-        """Return the trials of ``seen`` with their attributes; they are numbered from 0 without a gap.
+        """Return the observed trials with their attributes; they are numbered from 0 without a gap.
 
         Earlier results are reused as far as the trials are unchanged; a retried trial is not.
         """
