@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from sweeper.definition.definition import StudyDefinition
-from sweeper.definition.loading import add_place, file_of, parsed_file, split_target
+from sweeper.definition.loading import add_line, file_of, parsed_file, split_target
 from sweeper.errors import DefinitionError
 from sweeper.inspection.sources import (
     bound_name,
@@ -114,7 +114,7 @@ class DeclaredStudy:
             # S102: the call of a class of sweeper's with literals.
             exec(compile(ast.fix_missing_locations(module), self.file, "exec"), _CLASSES | values)  # noqa: S102
         except DefinitionError as error:
-            add_place(error, self.file)
+            add_line(error, self.file)
             raise
         except TypeError:
             # An argument is missing: the import shows it with the user's own line.

@@ -233,7 +233,7 @@ def parsed_file(path: Path) -> ast.Module:
         raise _import_error(str(path), error) from error
 
 
-def add_place(error: SweeperError, file: str) -> None:
+def add_line(error: SweeperError, file: str) -> None:
     """Add to a definition's error the line of ``file`` that was being executed."""
     frames = traceback.extract_tb(error.__traceback__)
     lines = [frame.lineno for frame in frames if frame.filename == file]
@@ -276,7 +276,7 @@ def _import_file(path: Path) -> ModuleType:
             loader.exec_module(module)
         except SweeperError as error:
             del sys.modules[name]
-            add_place(error, str(file))
+            add_line(error, str(file))
             raise
         except (Exception, SystemExit) as error:
             del sys.modules[name]
