@@ -25,7 +25,7 @@ from sweeper.db import optuna_rows
 from sweeper.db.duplicates import Proposal, pass_on, reuse
 from sweeper.db.duplicates import propose as propose_parameters
 from sweeper.db.repeats import skip_remaining
-from sweeper.db.rungs import DecidedRung, lock_rounds, reach, settle
+from sweeper.db.rungs import DecidedRung, lock_rounds, record_rung_value, settle
 from sweeper.db.studies import find_study, find_trial
 from sweeper.db.tables import (
     Attempt,
@@ -46,11 +46,12 @@ from sweeper.spec.retries import Fault
 from sweeper.spec.space import CategoricalChoice, Distribution
 
 _LONGEST_NAME = 512
+"""Maximum length of a parameter's name: that of its column."""
 
 _REVISIONS = sa.select(Parameter.number, Parameter.distribution).where(
     Parameter.study_id == sa.bindparam("study_id"), Parameter.name == sa.bindparam("name")
 )
-_KNOWN = _REVISIONS.order_by(Parameter.number.desc()).limit(1)
+_LATEST = _REVISIONS.order_by(Parameter.number.desc()).limit(1)
 _FIRST = _REVISIONS.order_by(Parameter.number).limit(1)
 
 
@@ -68,7 +69,7 @@ _CURRENT = (
     .join(Trial, Trial.id == Attempt.trial_id)
     .join(Study, Study.id == Trial.study_id)
     .where(Attempt.id == sa.bindparam("token"))
-    # Until the transaction ends, nobody can close or replace the attempt between this check and the write.
+    # Until the transaction ends, no other worker can close or replace the attempt.
     .with_for_update(of=Attempt)
 )
 
@@ -198,8 +199,8 @@ def record_parameter(
     if len(name) > _LONGEST_NAME:
         msg = f"parameter {name[:40]!r}… has a name of {len(name)} characters; use at most 512"
         raise ParameterError(msg)
-    asked = {"study_id": trial.study_id, "name": name}
-    latest = connection.execute(_KNOWN, asked).first()
+    key = {"study_id": trial.study_id, "name": name}
+    latest = connection.execute(_LATEST, key).first()
     if latest is not None:
         check_alike(name, distribution, from_text(latest.distribution), latest.number)
     if latest is None or latest.distribution != to_text(distribution):
@@ -207,10 +208,10 @@ def record_parameter(
         dialect = import_module(f"sqlalchemy.dialects.{connection.dialect.name}")
         connection.execute(
             dialect.insert(Parameter).on_conflict_do_nothing(),
-            {**asked, "number": trial.number, "distribution": to_text(distribution)},
+            {**key, "number": trial.number, "distribution": to_text(distribution)},
         )
         # Another trial may have inserted the first row meanwhile; the kind is that of its parameter.
-        first = connection.execute(_FIRST, asked).one()
+        first = connection.execute(_FIRST, key).one()
         check_alike(name, distribution, from_text(first.distribution), first.number)
     optuna_rows.add_parameter(connection, trial.optuna_trial_id, name, distribution, value)
     return value
@@ -230,9 +231,9 @@ def record_epochs(
     """Store finished epochs, and the objective by epoch as Optuna's intermediate values."""
     trial = lock_current(connection, token)
     if epochs:
-        again = Epoch.epoch.in_([record.epoch for record in epochs])
+        same_epochs = Epoch.epoch.in_([record.epoch for record in epochs])
         # A resumed trial reports the epochs after its checkpoint a second time.
-        connection.execute(sa.delete(Epoch).where(Epoch.trial_id == trial.id, again))
+        connection.execute(sa.delete(Epoch).where(Epoch.trial_id == trial.id, same_epochs))
         connection.execute(
             sa.insert(Epoch),
             [
@@ -315,11 +316,12 @@ def finish(
         digest=ending.digest if ending.result in ("complete", "pruned") else None,
         value_of=ending.value_of,
     )
-    trained = (count(connection, table.trial_id == trial.id) for table in (Checkpoint, Epoch))
-    if ending.draws_again and not any(trained):
+    counts = (count(connection, table.trial_id == trial.id) for table in (Checkpoint, Epoch))
+    if ending.draws_again and not any(counts):
         optuna_rows.reopen_trial(connection, trial.optuna_trial_id, anew=True)
     if ending.result is not None:
         optuna_rows.finish_trials(connection, ending.result, {trial.optuna_trial_id: values})
+        # After the values, which the trials that reuse this one copy.
         pass_on(connection, trial.id)
     _show_ending(connection, trial, ending)
     if ending.result == "pruned":
@@ -332,7 +334,7 @@ def finish(
                 "a trial without a value for its rung cannot pause; finish it with another outcome"
             )
             raise StorageError(msg)
-        reach(connection, trial.id, ending.rung, ending.value, ending.digest)
+        record_rung_value(connection, trial.id, ending.rung, ending.value, ending.digest)
     return () if study is None else settle(connection, study, trial.number)
 
 

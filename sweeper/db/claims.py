@@ -130,7 +130,7 @@ def claim(
         changes: Number of changes of the definition that the worker knows; None for all.
 
     Returns:
-        The claim; `Waiting` if running trials have to end first, or the study is asked to stop;
+        The claim; `Waiting` if running trials have to end first, or the study is to stop;
         None once all are finished.
 
     Raises:
@@ -140,16 +140,16 @@ def claim(
     """
     study = lock_study(connection, name)
     _check_same_study(connection, study, fingerprint, changes)
-    made = connection.execute(
+    attempt = connection.execute(
         sa.select(Attempt.id, Attempt.trial_id, Attempt.outcome).where(Attempt.claim_key == key)
     ).first()
-    if made is not None and made.outcome is None:
-        mine = connection.execute(sa.select(Trial).where(Trial.id == made.trial_id)).one()
-        return _claim(connection, study, mine, mine.current_attempt, made.id)
-    if made is not None:
+    if attempt is not None and attempt.outcome is None:
+        claimed = connection.execute(sa.select(Trial).where(Trial.id == attempt.trial_id)).one()
+        return _claim(connection, study, claimed, claimed.current_attempt, attempt.id)
+    if attempt is not None:
         # The answer was lost for so long that the attempt was closed meanwhile.
         key = uuid.uuid4().hex
-    own = {
+    columns = {
         "claim_key": key,
         "host": worker.host,
         "boot_id": worker.boot_id,
@@ -161,22 +161,22 @@ def claim(
     }
     if study.stop_requested is not None:
         return Waiting(f"study {name!r} was asked to stop; `sweeper resume {name!r}` continues it")
-    trial = _begun_trial(connection, study)
+    trial = _resumable_trial(connection, study)
     while trial is None:
         new = _new_trial(connection, study, trial_seed)
         if isinstance(new, Waiting) and settle(connection, study):
             # A rung was full without a decision, for example because the total was lowered.
-            trial = _begun_trial(connection, study)
+            trial = _resumable_trial(connection, study)
             continue
         if new is None or isinstance(new, Waiting):
             return new
-        return _attempt(connection, study, new, 1, own)
+        return _attempt(connection, study, new, 1, columns)
     full = trial.paused and at_most(study, running_trials(connection, study))
     if full:
         return Waiting(full)
     number = trial.current_attempt + 1
     change(connection, Trial, trial.id, current_attempt=number, paused=None)
-    return _attempt(connection, study, trial, number, own)
+    return _attempt(connection, study, trial, number, columns)
 
 
 def _check_same_study(
@@ -198,14 +198,14 @@ def _check_same_study(
 
 
 def _attempt(
-    connection: Connection, study: AnyRow, trial: AnyRow, number: int, own: Mapping[str, Any]
+    connection: Connection, study: AnyRow, trial: AnyRow, number: int, columns: Mapping[str, Any]
 ) -> Claim:
     added = sa.insert(Attempt).values(
         trial_id=trial.id,
         number=number,
         started_at=UtcNow(),
         definition=study.fingerprint,
-        **own,
+        **columns,
     )
     token = connection.execute(added.returning(Attempt.id)).scalar_one()
     return _claim(connection, study, trial, number, token)
@@ -214,27 +214,32 @@ def _attempt(
 def _new_trial(
     connection: Connection, study: AnyRow, trial_seed: TrialSeed
 ) -> AnyRow | Waiting | None:
-    """Begin a new trial, or return the reason to wait; None if all have ended."""
-    found: int | str | None
+    """Start a new trial, or return the reason to wait; None if all have ended."""
+    number_or_reason: int | str | None
     if repeating_of(study).is_plain:
         numbers = sa.select(sa.func.max(Trial.number)).where(Trial.study_id == study.id)
         last = connection.scalar(numbers)
         number = 0 if last is None else last + 1
-        found = reason_to_wait(connection, study, number)
-        if found is None and number < study.target:
-            found = number
+        number_or_reason = reason_to_wait(connection, study, number)
+        if number_or_reason is None and number < study.target:
+            number_or_reason = number
     else:
-        found = next_repeat(connection, study)
-    if isinstance(found, str):
-        return Waiting(found)
-    if found is not None and (target := patience_end(connection, study, found)) is not None:
-        change(connection, Study, study.id, target=target)
-        left = count(connection, Trial.study_id == study.id, Trial.result.is_(None))
-        return Waiting(f"{left} trials of the last ones are still running") if left else None
-    return None if found is None else _begin(connection, study, found, trial_seed)
+        number_or_reason = next_repeat(connection, study)
+    if number_or_reason is None:
+        return None
+    if isinstance(number_or_reason, str):
+        return Waiting(number_or_reason)
+    target = patience_end(connection, study, number_or_reason)
+    if target is None:
+        return _insert_trial(connection, study, number_or_reason, trial_seed)
+    change(connection, Study, study.id, target=target)
+    unfinished = count(connection, Trial.study_id == study.id, Trial.result.is_(None))
+    if unfinished:
+        return Waiting(f"{unfinished} trials of the last ones are still running")
+    return None
 
 
-def _begun_trial(connection: Connection, study: AnyRow) -> AnyRow | None:
+def _resumable_trial(connection: Connection, study: AnyRow) -> AnyRow | None:
     """Return the lowest interrupted trial, otherwise the lowest promoted one."""
     return connection.execute(
         sa.select(Trial)
@@ -250,23 +255,23 @@ def _begun_trial(connection: Connection, study: AnyRow) -> AnyRow | None:
     ).first()
 
 
-def _begin(connection: Connection, study: AnyRow, number: int, seed: TrialSeed) -> AnyRow:
+def _insert_trial(connection: Connection, study: AnyRow, number: int, seed: TrialSeed) -> AnyRow:
     # Within the next statement, because each is a round trip under the study's lock.
     newest = sa.select(sa.func.coalesce(sa.func.max(Trial.optuna_trial_id), -1)).where(
         Trial.study_id == study.id
     )
     others = optuna_rows.trials_after(connection, study.optuna_study_id, newest.scalar_subquery())
     if others:
-        own = count(connection, Trial.study_id == study.id)
+        trial_count = count(connection, Trial.study_id == study.id)
         msg = (
-            f"study {study.name!r} has {own + others} trials in Optuna's tables and {own} in "
+            f"study {study.name!r} has {trial_count + others} trials in Optuna's tables and {trial_count} in "
             "sweeper's: another tool added some; run it under another name, and let only sweeper "
             "add trials"
         )
         raise StorageError(msg)
     optuna_id = optuna_rows.create_trial(connection, study.optuna_study_id, number)
-    if shown := shown_repeat(study, number):
-        optuna_rows.set_attributes(connection, optuna_id, shown)
+    if attributes := shown_repeat(study, number):
+        optuna_rows.set_attributes(connection, optuna_id, attributes)
     return connection.execute(
         sa.insert(Trial)
         .values(
@@ -289,8 +294,8 @@ def _claim(connection: Connection, study: AnyRow, trial: AnyRow, number: int, to
     if number > 1:
         changes = changes_of(connection, study.id)
         former = tuple(c.replaced for c in changes if c.replaced is not None)
-        stored = optuna_rows.parameters(connection, (trial.optuna_trial_id,))
-        params = stored[trial.optuna_trial_id].params
+        parameters = optuna_rows.parameters(connection, (trial.optuna_trial_id,))
+        params = parameters[trial.optuna_trial_id].params
     return record_of(
         Claim,
         trial,

@@ -1,7 +1,7 @@
 """Database connections and transactions: each state change is one transaction.
 
 SQLite runs in WAL mode, in which readers and one writer run in parallel. A writing transaction
-begins with BEGIN IMMEDIATE: if it read first and another transaction wrote in between, SQLite would
+starts with BEGIN IMMEDIATE: if it read first and another transaction wrote in between, SQLite would
 fail it without waiting. On PostgreSQL the first statement of a writing transaction locks a row
 instead, and reading ones see one snapshot (REPEATABLE READ). Writers of one process queue at a lock
 of that process, because SQLite waits by sleeping and retrying. No writer waits longer than its
@@ -86,6 +86,7 @@ class Database:
         if engine.dialect.name == "sqlite":
             self._reading = engine
             self._writing = engine.execution_options(sweeper_writes=True)
+            # SQLite waits by sleeping and retrying, so writers of this process queue here.
             self._turn: threading.Lock | None = threading.Lock()
         else:
             self._reading = engine.execution_options(
@@ -242,8 +243,8 @@ def _as_unavailable(url: URL, doing: str) -> Iterator[None]:
 def _engine(url: URL, patience: float) -> Engine:
     if url.get_backend_name() == "sqlite":
         busy = min(patience, _BUSY_SECONDS)
-        how = read_only_uri(Path(str(url.database)))
-        opened = url if how is None else sa.make_url(f"sqlite:///{how}&uri=true")
+        uri = read_only_uri(Path(str(url.database)))
+        opened = url if uri is None else sa.make_url(f"sqlite:///{uri}&uri=true")
         engine = sa.create_engine(opened, max_overflow=-1, connect_args={"timeout": busy})
         event.listen(engine, "connect", _configure_sqlite)
         event.listen(engine, "begin", _begin_sqlite)
@@ -272,8 +273,10 @@ def _configure_postgresql(connection: Any, _record: object) -> None:
 
 
 def _configure_sqlite(connection: Any, _record: object) -> None:
+    # Otherwise the driver starts transactions itself, without IMMEDIATE.
     connection.isolation_level = None
     cursor = connection.cursor()
+    # In WAL mode a power failure may then undo the last commits, but not damage the file.
     cursor.execute("PRAGMA synchronous=NORMAL")
     cursor.execute("PRAGMA foreign_keys=ON")
     cursor.close()

@@ -1,6 +1,6 @@
 """Proposals that a study has already trained: reused, trained with further seeds, or drawn again.
 
-The parameters of a trial are known once its factories have asked for them. Then, before it trains, its
+The parameters of a trial are known once its factories have requested them. Then, before it trains, its
 worker proposes them here. The answer depends on the trials with lower numbers alone: while one of these may
 still turn out to have the same parameters, the trial waits. So the same trials are trained on any number
 of workers. A trial that reuses the result of one that still trains holds no slot; it ends with that one.
@@ -30,8 +30,8 @@ class Proposal:
     """Decision on a trial whose parameters are known.
 
     "reuse" takes the result of the trial ``of``. "again" runs the factories again, after ``redraws``
-    draws or with the seeds after those of ``proposals`` earlier ones. "wait" is for a lower trial to ask
-    for its parameters; "leave" ends the attempt, so that the slot claims that lower trial.
+    draws or with the seeds after those of ``proposals`` earlier ones. "wait" is for a lower trial to request
+    its parameters; "leave" ends the attempt, so that the slot claims that lower trial.
     """
 
     decision: Literal["train", "reuse", "again", "wait", "leave"]
@@ -44,15 +44,15 @@ def propose(connection: Connection, trial: AnyRow) -> Proposal:
     """Decide on the current trial, a row with its ``id``, before it trains for the first time."""
     study = connection.execute(sa.select(Study).where(Study.id == trial.study_id)).one()
     row = connection.execute(sa.select(Trial).where(Trial.id == trial.id)).one()
-    stored = optuna_rows.parameters(connection, (row.optuna_trial_id,))
-    params = stored[row.optuna_trial_id].params
+    parameters = optuna_rows.parameters(connection, (row.optuna_trial_id,))
+    params = parameters[row.optuna_trial_id].params
     repeating = repeating_of(study)
     repeat = repeating.repeat_of(row.number)
     epochs = row.epochs or study.definition.get("epochs")
-    own = digest_of(study.fingerprint or "", f"{repeat} of {epochs}", identity_of(params))
+    configuration = digest_of(study.fingerprint or "", f"{repeat} of {epochs}", identity_of(params))
     policy = study.definition.get("duplicates", "reuse")
     if policy != "redraw":  # whose parameters are known once they will not be drawn again
-        change(connection, Trial, row.id, configuration=own)
+        change(connection, Trial, row.id, configuration=configuration)
     trained_anyway = policy == "train" and repeating.repeats == 1
     # Rungs compare single trainings, and a trial without parameters was not proposed.
     if trained_anyway or not params or study.definition.get("budget") or repeating.confirmed:
@@ -60,22 +60,26 @@ def propose(connection: Connection, trial: AnyRow) -> Proposal:
     below = (Trial.study_id == study.id, Trial.number < row.number)
     unknown = sa.select(Trial).where(*below, Trial.result.is_(None), Trial.configuration.is_(None))
     rows = connection.execute(unknown).all()
-    lower = [each for each in rows if repeating.repeat_of(each.number) == repeat]
-    # What a lower trial has asked for so far may be drawn again.
+    lower = [candidate for candidate in rows if repeating.repeat_of(candidate.number) == repeat]
+    # The parameters that a lower trial has requested so far may be drawn again.
     blocking = lower if policy == "redraw" else [*_unknown(connection, lower, params)]
     if blocking:
-        live = {each.trial_id for each in connection.execute(open_attempts()) if not is_lost(each)}
+        live = {
+            attempt.trial_id
+            for attempt in connection.execute(open_attempts())
+            if not is_lost(attempt)
+        }
         return Proposal("wait" if all(r.id in live for r in blocking) else "leave")
-    same = sa.select(Trial).where(*below, Trial.configuration == own)
-    before = connection.execute(same.order_by(Trial.number)).all()
+    same = sa.select(Trial).where(*below, Trial.configuration == configuration)
+    duplicates = connection.execute(same.order_by(Trial.number)).all()
     if policy == "train":
-        return _next_seeds(connection, study, row, len(before))
+        return _next_seeds(connection, study, row, len(duplicates))
     if policy == "redraw":
-        again = _redraw(connection, study, row, duplicate=bool(before))
-        if again is not None:
-            return again
-        change(connection, Trial, row.id, configuration=own)
-    original = next((r for r in before if r.result != "failed" and r.reuses is None), None)
+        proposal = _redraw(connection, study, row, duplicate=bool(duplicates))
+        if proposal is not None:
+            return proposal
+        change(connection, Trial, row.id, configuration=configuration)
+    original = next((r for r in duplicates if r.result != "failed" and r.reuses is None), None)
     if original is None:
         return Proposal("train", redraws=row.redraws)
     return Proposal("reuse", original.number, row.redraws)
@@ -85,9 +89,9 @@ def _unknown(connection: Connection, lower: Sequence[AnyRow], params: Any) -> It
     """Yield the trials that may still have these parameters."""
     drawn = optuna_rows.parameters(connection, [r.optuna_trial_id for r in lower]) if lower else {}
     for row in lower:
-        known = drawn[row.optuna_trial_id].params
-        shared = {name: params[name] for name in known if name in params}
-        if len(shared) == len(known) and identity_of(shared) == identity_of(known):
+        drawn_params = drawn[row.optuna_trial_id].params
+        shared = {name: params[name] for name in drawn_params if name in params}
+        if len(shared) == len(drawn_params) and identity_of(shared) == identity_of(drawn_params):
             yield row
 
 
@@ -103,7 +107,7 @@ def _next_seeds(connection: Connection, study: AnyRow, row: AnyRow, proposals: i
 def _redraw(
     connection: Connection, study: AnyRow, row: AnyRow, *, duplicate: bool
 ) -> Proposal | None:
-    """Have the parameters drawn again if they are a duplicate's; a configuration's repeats draw alike."""
+    """Have the parameters drawn again if they are a duplicate's; a configuration's repeats draw the same."""
     repeating = repeating_of(study)
     first = repeating.number(repeating.index_of(row.number), 0)
     redraws = row.redraws + int(duplicate)
@@ -113,9 +117,9 @@ def _redraw(
         if leader.configuration is None and leader.result is None:
             return Proposal("wait")
         redraws = leader.redraws
-    given = study.definition.get("enqueue", ())[repeating.index_of(row.number) :][:1]
+    enqueued = study.definition.get("enqueue", ())[repeating.index_of(row.number) :][:1]
     names = optuna_rows.parameters(connection, (row.optuna_trial_id,))[row.optuna_trial_id].params
-    fixed = study.definition.get("sampler") == "grid" or {*names} <= {*next(iter(given), ())}
+    fixed = study.definition.get("sampler") == "grid" or {*names} <= {*next(iter(enqueued), ())}
     if fixed or redraws == row.redraws or redraws > MOST_REDRAWS:
         return None
     change(connection, Trial, row.id, redraws=redraws)
@@ -153,19 +157,19 @@ def pass_on(connection: Connection, trial_id: int) -> None:
     values = optuna_rows.values(connection, (original.optuna_trial_id,))[original.optuna_trial_id]
     reported = optuna_rows.intermediate_values(connection, (original.optuna_trial_id,))
     epochs = connection.execute(sa.select(Epoch).where(Epoch.trial_id == trial_id)).all()
-    taken = {name: getattr(original, name) for name in ("result", "digest", "value_of", "seed")}
+    columns = {name: getattr(original, name) for name in ("result", "digest", "value_of", "seed")}
     for row in rows:
-        change(connection, Trial, row.id, **taken)
+        change(connection, Trial, row.id, **columns)
         connection.execute(sa.delete(Epoch).where(Epoch.trial_id == row.id))
         copies = [
-            {"trial_id": row.id, "epoch": each.epoch, "metrics": each.metrics} for each in epochs
+            {"trial_id": row.id, "epoch": epoch.epoch, "metrics": epoch.metrics} for epoch in epochs
         ]
         if copies:
             connection.execute(sa.insert(Epoch), copies)
         steps = reported.get(original.optuna_trial_id, {})
         optuna_rows.set_intermediate_values(connection, row.optuna_trial_id, steps)
         optuna_rows.finish_trials(connection, original.result, {row.optuna_trial_id: values})
-        shown = {"digest": original.digest, "result of trial": original.number}
-        optuna_rows.set_attributes(connection, row.optuna_trial_id, shown)
+        attributes = {"digest": original.digest, "result of trial": original.number}
+        optuna_rows.set_attributes(connection, row.optuna_trial_id, attributes)
         if original.result == "pruned":
             skip_remaining(connection, original.study_id, row.number)

@@ -31,14 +31,14 @@ def check_file(path: Path, opened: os.stat_result, url: URL) -> None:
     try:
         if os.path.samestat(path.stat(), opened):
             return
-        what = "was replaced by another file"
+        event = "was replaced by another file"
     except (FileNotFoundError, NotADirectoryError):
-        what = "was removed"
+        event = "was removed"
     except OSError:
         # SQLite will report what is wrong with the file.
         return
     msg = (
-        f"{shown_url(url)} {what} while it was in use, so nothing more can be stored; "
+        f"{shown_url(url)} {event} while it was in use, so nothing more can be stored; "
         "checkpoints are not affected. Put the file back, with its -wal file if there is "
         "one, and resume"
     )
@@ -167,11 +167,11 @@ def unavailable(url: URL, error: BaseException, doing: str = "be used") -> Datab
 
 def missing(url: URL) -> DatabaseUnavailableError:
     """Return the error for a missing SQLite file, with the path of a similar one if there is one."""
-    wanted = Path(str(url.database))
+    path = Path(str(url.database))
     here = Path.cwd()
-    elsewhere = [] if wanted.is_absolute() else [d for d in here.parents if (d / wanted).is_file()]
-    if not elsewhere and not wanted.is_absolute():
-        elsewhere = [d.absolute() for d in _directories(here) if (d / wanted).is_file()]
+    elsewhere = [] if path.is_absolute() else [d for d in here.parents if (d / path).is_file()]
+    if not elsewhere and not path.is_absolute():
+        elsewhere = [d.absolute() for d in _directories(here) if (d / path).is_file()]
     if elsewhere:
         hint = (
             f"there is one in {elsewhere[0]}: go there (cd {shlex.quote(str(elsewhere[0]))}), or "

@@ -97,8 +97,9 @@ def join(
         "present_since": UtcNow(),
         "lease_until": UtcNow(lease_seconds),
     }
-    back = connection.execute(sa.update(Worker).where(Worker.key == key).values(present))
-    if back.rowcount:
+    # A worker has its row already if it left before, or if only the answer to this call was lost.
+    rejoined = connection.execute(sa.update(Worker).where(Worker.key == key).values(present))
+    if rejoined.rowcount:
         return
     connection.execute(
         sa.insert(Worker).values(
@@ -181,7 +182,9 @@ def suspects(
     return tuple(lost)
 
 
-def close_lost(connection: Connection, found: Collection[LostAttempt]) -> tuple[LostAttempt, ...]:
+def close_lost(
+    connection: Connection, candidates: Collection[LostAttempt]
+) -> tuple[LostAttempt, ...]:
     """Close the suspects that are unchanged, as "lost".
 
     An attempt that its worker closes or renews at the same moment is not changed.
@@ -193,7 +196,7 @@ def close_lost(connection: Connection, found: Collection[LostAttempt]) -> tuple[
         .correlate(Attempt.__table__)
         .scalar_subquery()
     )
-    for suspect in found:
+    for suspect in candidates:
         # Read again in the statement that closes it: its worker may have renewed the lease since it was
         # suspected.
         still = sa.true() if suspect.gone else lease_has_ended()
@@ -221,8 +224,8 @@ def was_there(connection: Connection, key: str, seconds: float) -> bool:
 
 def _worker(row: AnyRow) -> WorkerRecord:
     gone = is_gone(ProcessIdentity(row.host, row.boot_id, row.pid, row.started))
-    there = gone is not True and (gone is False or not row.ended)
-    return record_of(WorkerRecord, row, live=row.left_at is None and there)
+    connected = gone is not True and (gone is False or not row.ended)
+    return record_of(WorkerRecord, row, live=row.left_at is None and connected)
 
 
 def _worker_is_gone(attempt: AnyRow) -> bool | None:

@@ -61,8 +61,8 @@ def finished_before(connection: Connection, name: str, number: int) -> tuple[Obs
     lengths: dict[int, AnyRow] = {}
     if at_first:
         early = sa.select(Trial.id).where(condition, longer)
-        trained = sa.select(Epoch).where(Epoch.trial_id.in_(early), Epoch.epoch < first)
-        for epoch in connection.execute(trained.order_by(Epoch.epoch)):
+        early_epochs = sa.select(Epoch).where(Epoch.trial_id.in_(early), Epoch.epoch < first)
+        for epoch in connection.execute(early_epochs.order_by(Epoch.epoch)):
             reported[epoch.trial_id][epoch.epoch] = epoch.metrics
         length_rows = rows_by_trial(connection, Length, early, Length.epochs)
         lengths = {trial: shortest for trial, (shortest, *_) in length_rows.items()}
@@ -140,7 +140,7 @@ def _plan(connection: Connection, study: AnyRow, extension: Extension) -> Extens
     present = study.epochs or first
     trials = begun_trials(connection, study.id)
     if extension.trials is not None:
-        selected = _chosen(connection, study, extension, first, trials)
+        selected = _requested_trials(connection, study, extension, first, trials)
     elif extension.epochs < present:
         complete = sum(trial.result == "complete" for trial in trials)
         msg = (
@@ -150,15 +150,15 @@ def _plan(connection: Connection, study: AnyRow, extension: Extension) -> Extens
         raise UsageError(msg)
     else:
         # Trials of another definition are not extended, and are ranked separately.
-        going_on = [trial for trial in trials if trial.result in (None, "complete")]
-        selected = [t for t in going_on if not ran_under_another_definition(connection, study, t)]
+        continuing = [trial for trial in trials if trial.result in (None, "complete")]
+        selected = [t for t in continuing if not ran_under_another_definition(connection, study, t)]
     # Trials with one result continue together, and have one result again.
     numbers = {t.number if t.reuses is None else t.reuses for t in selected}
     selected = [t for t in trials if t in selected or t.number in numbers or t.reuses in numbers]
     shorter = {t: t.epochs or first for t in selected if (t.epochs or first) < extension.epochs}
     plan = ExtensionPlan(
-        reopened={t.number: had for t, had in shorter.items() if t.result is not None},
-        lengthened={t.number: had for t, had in shorter.items() if t.result is None},
+        reopened={t.number: length for t, length in shorter.items() if t.result is not None},
+        lengthened={t.number: length for t, length in shorter.items() if t.result is None},
         raised=extension.trials is None and extension.epochs > present,
     )
     running = [str(trial.number) for trial in trials if trial.running]
@@ -173,7 +173,7 @@ def _plan(connection: Connection, study: AnyRow, extension: Extension) -> Extens
     return plan
 
 
-def _chosen(
+def _requested_trials(
     connection: Connection,
     study: AnyRow,
     extension: Extension,
@@ -183,14 +183,14 @@ def _chosen(
     """Return the requested trials by number, also pruned ones."""
     epochs = extension.epochs
     by_number = {trial.number: trial for trial in trials}
-    trained = _epochs_trained(connection, (trial.id for trial in trials))
+    epochs_by_id = _epochs_trained(connection, (trial.id for trial in trials))
     selected = []
     for number in dict.fromkeys(extension.trials or ()):
         trial = by_number.get(number)
         if trial is None:
             raise no_such_trial(connection, study, number)
         present = trial.epochs or first
-        trained_epochs = trained.get(trial.id, 0)
+        trained_epochs = epochs_by_id.get(trial.id, 0)
         if trial.result == "failed":
             msg = (
                 f"trial {number} of study {study.name!r} has failed after {trained_epochs} epochs, so it "
@@ -228,10 +228,11 @@ def extend(connection: Connection, name: str, extension: Extension) -> Extension
         .order_by(Trial.number)
     ).all()
     finished = [trial for trial in changed if trial.number in plan.reopened]
-    _keep(connection, finished, plan.reopened)
+    # Before the trials are reopened, which deletes these results.
+    _store_lengths(connection, finished, plan.reopened)
     for trial in changed:
-        again = UNFINISHED if trial.number in plan.reopened else {}
-        change(connection, Trial, trial.id, epochs=extension.epochs, **again)
+        columns = UNFINISHED if trial.number in plan.reopened else {}
+        change(connection, Trial, trial.id, epochs=extension.epochs, **columns)
     for trial in finished:
         optuna_rows.reopen_trial(connection, trial.optuna_trial_id)
         # The verdicts were made at the former length.
@@ -241,17 +242,19 @@ def extend(connection: Connection, name: str, extension: Extension) -> Extension
     return plan
 
 
-def _keep(connection: Connection, trials: Sequence[AnyRow], lengths: Mapping[int, int]) -> None:
+def _store_lengths(
+    connection: Connection, trials: Sequence[AnyRow], lengths: Mapping[int, int]
+) -> None:
     """Store the trials' results at their present length."""
     values = optuna_rows.values(connection, [trial.optuna_trial_id for trial in trials])
-    trained = _epochs_trained(connection, (trial.id for trial in trials))
+    epochs_by_id = _epochs_trained(connection, (trial.id for trial in trials))
     attempts = rows_by_trial(connection, Attempt, [trial.id for trial in trials], Attempt.number)
     for trial in trials:
         connection.execute(
             sa.insert(Length).values(
                 trial_id=trial.id,
                 epochs=lengths[trial.number],
-                trained=trained.get(trial.id, 0),
+                trained=epochs_by_id.get(trial.id, 0),
                 result=trial.result,
                 objectives=list(values[trial.optuna_trial_id]),
                 digest=trial.digest,

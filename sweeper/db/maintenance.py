@@ -42,11 +42,14 @@ class CopiedTable:
 
 def copied_tables() -> tuple[sa.Table, ...]:
     """Return every table to copy, each after the tables that it refers to."""
+    # Private, and the only list of Optuna's tables.
     from optuna.storages._rdb import models
 
-    optunas = models.BaseModel.metadata.sorted_tables
+    optuna_tables = models.BaseModel.metadata.sorted_tables
     return tuple(
-        table for table in (*optunas, *Base.metadata.sorted_tables) if table.name not in _VERSIONS
+        table
+        for table in (*optuna_tables, *Base.metadata.sorted_tables)
+        if table.name not in _VERSIONS
     )
 
 
@@ -70,10 +73,10 @@ def _copy(
     _check_empty(target, target_database)
     sent = _read(source, into=target)
     arrived = _read(target)
-    wrong = [s for s, a in zip(sent, arrived, strict=True) if s != a]
-    if wrong:
+    differing = [s for s, a in zip(sent, arrived, strict=True) if s != a]
+    if differing:
         msg = (
-            f"the copy of {', '.join(t.name for t in wrong)} differs from the original, so "
+            f"the copy of {', '.join(t.name for t in differing)} differs from the original, so "
             f"nothing was copied into {shown_url(target_database.url)}"
         )
         raise StorageError(msg)

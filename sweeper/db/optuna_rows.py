@@ -102,9 +102,9 @@ def _stored(value: float) -> tuple[float | None, str]:
     return value, "FINITE"
 
 
-def _restored(stored: float | None, kind: str) -> float:
+def _restored(number: float | None, kind: str) -> float:
     """Return the inverse of `_stored`."""
-    return _NOT_FINITE[kind] if stored is None else stored
+    return _NOT_FINITE[kind] if number is None else number
 
 
 _PARAMETER = sa.select(_Params).where(
@@ -172,10 +172,10 @@ def parameter(
     connection: Connection, trial_id: int, name: str
 ) -> tuple[Distribution, CategoricalChoice] | None:
     """Return a trial's parameter; None if it is not stored."""
-    found = connection.execute(_PARAMETER, {"trial_id": trial_id, "name": name}).all()
-    if not found:
+    rows = connection.execute(_PARAMETER, {"trial_id": trial_id, "name": name}).all()
+    if not rows:
         return None
-    drawn = _read_parameters(found)[trial_id]
+    drawn = _read_parameters(rows)[trial_id]
     return drawn.distributions[name], drawn.params[name]
 
 
@@ -198,8 +198,8 @@ def add_parameter(
 
 def set_attributes(connection: Connection, trial_id: int, values: Mapping[str, Any]) -> None:
     """Store user attributes of a trial, which Optuna's tools show; None deletes one."""
-    again = _Attributes.c.key.in_(list(values))
-    connection.execute(sa.delete(_Attributes).where(_Attributes.c.trial_id == trial_id, again))
+    same_keys = _Attributes.c.key.in_(list(values))
+    connection.execute(sa.delete(_Attributes).where(_Attributes.c.trial_id == trial_id, same_keys))
     rows = [
         {"trial_id": trial_id, "key": key, "value_json": json.dumps(value)}
         for key, value in values.items()
@@ -218,13 +218,13 @@ def parameters(
     connection: Connection, trial_ids: Sequence[int] | sa.Select[int]
 ) -> Mapping[int, Drawn]:
     """Return the parameters of the trials, by Optuna's trial id; a trial without any has empty ones."""
-    chosen = sa.select(_Params).where(_Params.c.trial_id.in_(trial_ids))
-    return _read_parameters(connection.execute(chosen.order_by(_Params.c.param_id)))
+    query = sa.select(_Params).where(_Params.c.trial_id.in_(trial_ids))
+    return _read_parameters(connection.execute(query.order_by(_Params.c.param_id)))
 
 
 def _read_parameters(rows: Iterable[Any]) -> Mapping[int, Drawn]:
     texts: dict[str, Distribution] = {}
-    found: defaultdict[int, Drawn] = defaultdict(Drawn)
+    drawn: defaultdict[int, Drawn] = defaultdict(Drawn)
     for _, trial_id, name, internal, text in rows:
         if text not in texts:
             texts[text] = from_text(text)
@@ -237,9 +237,9 @@ def _read_parameters(rows: Iterable[Any]) -> Mapping[int, Drawn]:
                 f"which is outside of {distribution}; another tool has changed it: restore it"
             )
             raise StorageError(msg) from None
-        found[trial_id].params[name] = value
-        found[trial_id].distributions[name] = distribution
-    return found
+        drawn[trial_id].params[name] = value
+        drawn[trial_id].distributions[name] = distribution
+    return drawn
 
 
 def set_intermediate_values(
@@ -248,8 +248,10 @@ def set_intermediate_values(
     """Store intermediate values, replacing those of the same steps. NaN and infinity are kept."""
     if not by_step:
         return
-    again = _Intermediate.c.step.in_(list(by_step))
-    connection.execute(sa.delete(_Intermediate).where(_Intermediate.c.trial_id == trial_id, again))
+    same_steps = _Intermediate.c.step.in_(list(by_step))
+    connection.execute(
+        sa.delete(_Intermediate).where(_Intermediate.c.trial_id == trial_id, same_steps)
+    )
     names = ("intermediate_value", "intermediate_value_type")
     rows = [
         {"trial_id": trial_id, "step": step, **dict(zip(names, _stored(value), strict=True))}
@@ -262,11 +264,11 @@ def intermediate_values(
     connection: Connection, trial_ids: Sequence[int] | sa.Select[int]
 ) -> dict[int, dict[int, float]]:
     """Return the intermediate values of the trials by Optuna's trial id and step, in order."""
-    chosen = sa.select(_Intermediate).where(_Intermediate.c.trial_id.in_(trial_ids))
-    found: dict[int, dict[int, float]] = {}
-    for _, step, trial_id, stored, kind in connection.execute(chosen.order_by("step")):
-        found.setdefault(trial_id, {})[step] = _restored(stored, kind)
-    return found
+    query = sa.select(_Intermediate).where(_Intermediate.c.trial_id.in_(trial_ids))
+    by_trial: dict[int, dict[int, float]] = {}
+    for _, step, trial_id, number, kind in connection.execute(query.order_by("step")):
+        by_trial.setdefault(trial_id, {})[step] = _restored(number, kind)
+    return by_trial
 
 
 def finish_trials(
@@ -276,14 +278,14 @@ def finish_trials(
 
     A pruned trial without a value gets its last intermediate value, as in Optuna.
     """
-    bare = [key for key, own in values.items() if result == "pruned" and not own]
+    bare = [key for key, trial_values in values.items() if result == "pruned" and not trial_values]
     reported = intermediate_values(connection, bare) if bare else {}
-    given = {**values, **{key: (own[max(own)],) for key, own in reported.items()}}
+    all_values = {**values, **{key: (by_step[max(by_step)],) for key, by_step in reported.items()}}
     rows = []
-    for key, own in given.items():
-        if result != "failed" and not any(map(math.isnan, own)):
-            for objective, (stored, kind) in enumerate(map(_stored, own)):
-                row = {"trial_id": key, "objective": objective, "value": stored, "value_type": kind}
+    for key, trial_values in all_values.items():
+        if result != "failed" and not any(map(math.isnan, trial_values)):
+            for objective, (number, kind) in enumerate(map(_stored, trial_values)):
+                row = {"trial_id": key, "objective": objective, "value": number, "value_type": kind}
                 rows.append(row)
     if rows:
         connection.execute(sa.insert(_Values), rows)
@@ -319,6 +321,7 @@ def rename_study(connection: Connection, study_id: int, name: str) -> None:
 
 def delete_study(connection: Connection, study_id: int) -> None:
     """Delete a study with all rows that refer to it in Optuna's tables."""
+    # Private, and the only list of Optuna's tables.
     from optuna.storages._rdb import models
 
     trials = sa.select(_Trials.c.trial_id).where(_Trials.c.study_id == study_id)
@@ -334,8 +337,8 @@ def values(
     connection: Connection, trial_ids: Sequence[int] | sa.Select[int]
 ) -> Mapping[int, tuple[float, ...]]:
     """Return every objective of the trials, in order, by Optuna's trial id; empty for one without values."""
-    chosen = sa.select(_Values).where(_Values.c.trial_id.in_(trial_ids))
-    found: defaultdict[int, tuple[float, ...]] = defaultdict(tuple)
-    for _, _, stored, kind, trial_id in connection.execute(chosen.order_by("objective")):
-        found[trial_id] += (_restored(stored, kind),)
-    return found
+    query = sa.select(_Values).where(_Values.c.trial_id.in_(trial_ids))
+    by_trial: defaultdict[int, tuple[float, ...]] = defaultdict(tuple)
+    for _, _, number, kind, trial_id in connection.execute(query.order_by("objective")):
+        by_trial[trial_id] += (_restored(number, kind),)
+    return by_trial

@@ -15,9 +15,9 @@ FROM sweeper_studies AS s WHERE name = ?
 
 
 def may_be_finished(storage: str, study: str) -> bool:
-    """Return whether it is worth asking a repository if every trial of ``study`` has a result."""
+    """Return whether it is worth opening a repository to see if every trial of ``study`` has a result."""
     rows = _read(storage, _FINISHED, study)
-    return rows is None or any(done for (done,) in rows)
+    return rows is None or any(is_finished for (is_finished,) in rows)
 
 
 def stored_names(storage: str) -> tuple[str, ...] | None:
@@ -37,5 +37,5 @@ def _read(storage: str, statement: str, *values: object) -> list[Any] | None:
         with closing(sqlite3.connect(f"{file.as_uri()}?mode=ro", timeout=0.2, uri=True)) as opened:
             return opened.execute(statement, values).fetchall()
     except sqlite3.Error:
-        # Whoever opens the database says what is wrong with it.
+        # Opening the database raises the error with its reason.
         return []

@@ -31,13 +31,13 @@ def next_repeat(connection: Connection, study: AnyRow) -> int | str | None:
     """Return the next trial of a study with repeats, or the reason to wait; None if all have ended."""
     results = _results(connection, study)
     if repeating_of(study).confirmed:
-        found = _next_of_race(connection, study, results)
+        number_or_reason = _next_of_race(connection, study, results)
     else:
-        found = _next_of_search(study, results)
+        number_or_reason = _next_of_search(study, results)
     unfinished = sum(row.result is None for row in results.values())
-    if found is None and unfinished:
+    if number_or_reason is None and unfinished:
         return f"all {len(results)} trials have begun, and {unfinished} {are(unfinished)} still running"
-    return found
+    return number_or_reason
 
 
 def _results(connection: Connection, study: AnyRow) -> dict[int, AnyRow]:
@@ -50,7 +50,8 @@ def _results(connection: Connection, study: AnyRow) -> dict[int, AnyRow]:
 
 
 def _next_of_search(study: AnyRow, results: Mapping[int, AnyRow]) -> int | str | None:
-    definition, repeating = study.definition, repeating_of(study)
+    definition = study.definition
+    repeating = repeating_of(study)
     one_by_one = definition.get("pruner") is not None
     unfinished = [number for number, row in results.items() if row.result is None]
     lowest = repeating.index_of(min(unfinished)) if unfinished else study.target
@@ -106,20 +107,27 @@ def patience_end(connection: Connection, study: AnyRow, number: int) -> int | No
 
     Only trials within the window count, which have all ended, so the end is the same on any number of workers.
     """
-    patience, repeating = study.definition.get("patience"), repeating_of(study)
+    patience = study.definition.get("patience")
+    repeating = repeating_of(study)
     if patience is None or repeating.confirmed or repeating.repeat_of(number):
         return None
     index = repeating.index_of(number)
-    seen = repeating.number(max(0, index - (study.window or 1) + 1), 0)
-    ended = {n: row.optuna_trial_id for n, row in _results(connection, study).items() if n < seen}
+    window_end = repeating.number(max(0, index - (study.window or 1) + 1), 0)
+    ended = {
+        n: row.optuna_trial_id for n, row in _results(connection, study).items() if n < window_end
+    }
     values = optuna_rows.values(connection, [*ended.values()])
     sign = -1.0 if study.direction == "maximize" else 1.0
-    found: dict[int, list[float]] = {}
+    by_configuration: dict[int, list[float]] = {}
     for n in sorted(ended):
-        found.setdefault(repeating.index_of(n), []).extend(values[ended[n]][:1])
-    means = {n: sign * fmean(own) for n, own in found.items() if len(own) == repeating.repeats}
+        by_configuration.setdefault(repeating.index_of(n), []).extend(values[ended[n]][:1])
+    means = {
+        n: sign * fmean(repeats)
+        for n, repeats in by_configuration.items()
+        if len(repeats) == repeating.repeats
+    }
     best = min(means, key=lambda n: (means[n], n), default=0)
-    return repeating.number(index, 0) if len(found) - 1 - best >= patience else None
+    return repeating.number(index, 0) if len(by_configuration) - 1 - best >= patience else None
 
 
 def shown_repeat(study: AnyRow, number: int) -> dict[str, int]:
@@ -163,18 +171,19 @@ def skip_remaining(connection: Connection, study_id: int, number: int) -> None:
 def other_parameters(connection: Connection, name: str, number: int) -> str | None:
     """Return how the trial's parameters differ from those of its configuration's complete repeats, or None."""
     study = connection.execute(sa.select(Study).where(Study.name == name)).one()
-    repeating, results = repeating_of(study), _results(connection, study)
+    repeating = repeating_of(study)
+    results = _results(connection, study)
     index = repeating.index_of(number)
     complete = [n for n, row in results.items() if row.result == "complete"]
     other = min((n for n in complete if repeating.index_of(n) == index), default=number)
     ids = [results[n].optuna_trial_id for n in (number, other)]
     drawn = optuna_rows.parameters(connection, ids)
-    own, theirs = ({*drawn[optuna_id].params} for optuna_id in ids)
-    if own == theirs:
+    names, other_names = ({*drawn[optuna_id].params} for optuna_id in ids)
+    if names == other_names:
         return None
-    asks = "and does not ask" if own < theirs else "asks"
+    asks = "and does not ask" if names < other_names else "asks"
     return (
         f"trial {number} is repeat {repeating.repeat_of(number)} of the same configuration as trial "
-        f"{other}, {asks} for {', '.join(map(repr, sorted(own ^ theirs)))}, unlike that trial; a "
+        f"{other}, {asks} for {', '.join(map(repr, sorted(names ^ other_names)))}, unlike that trial; a "
         "configuration's repeats have the same parameters: do not let a parameter depend on trial.repeat"
     )

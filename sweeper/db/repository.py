@@ -73,7 +73,7 @@ def writing(statement: Callable[Concatenate[Connection, P], T]) -> Callable[Conc
 
 
 def writing_once(statement: Callable[..., T]) -> Callable[..., T]:
-    """Return a writing method that tells ``statement`` by ``again`` whether it has run before.
+    """Return a writing method that passes ``again`` to ``statement``: whether it has run before.
 
     In that case its commit may have been made and only the answer lost.
     """
@@ -82,8 +82,9 @@ def writing_once(statement: Callable[..., T]) -> Callable[..., T]:
     def method(self: Repository, /, *args: Any, again: bool = False, **kwargs: Any) -> T:
         def work(connection: Connection) -> T:
             nonlocal again
-            before, again = again, True
-            return statement(connection, *args, again=before, **kwargs)
+            has_run = again
+            again = True
+            return statement(connection, *args, again=has_run, **kwargs)
 
         return self.database.write(work)
 
@@ -222,7 +223,8 @@ class Repository:
         worker, expired leases count only once that worker has been connected for ``lease_seconds``:
         until then, workers that were disconnected with it may return.
         """
-        found = self.database.read(lambda c: leases.suspects(c, study, observer, lease_seconds))
-        if not found:
+        # Read first, because most calls find none, and a writer blocks all others.
+        suspects = self.database.read(lambda c: leases.suspects(c, study, observer, lease_seconds))
+        if not suspects:
             return ()
-        return self.database.write(lambda c: leases.close_lost(c, found))
+        return self.database.write(lambda c: leases.close_lost(c, suspects))

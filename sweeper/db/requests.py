@@ -62,22 +62,22 @@ def accept_while_nothing_has_a_value(
     """Accept a changed definition without a request, if it mixes no results; return the changes.
 
     That is so if no trial has a value, none is running, and no interrupted one has trained. Trials that
-    have begun, also failed ones, then start again under the new definition; their number is returned, too.
+    have started, also failed ones, then start again under the new definition; their number is returned, too.
     """
     study = lock_study(connection, row.name)
-    begun = begun_trials(connection, study.id)
-    if any(trial.result in ("complete", "pruned") or trial.running for trial in begun):
+    trials = begun_trials(connection, study.id)
+    if any(trial.result in ("complete", "pruned") or trial.running for trial in trials):
         return (), 0
-    unfinished = [trial.id for trial in begun if trial.result is None]
+    unfinished = [trial.id for trial in trials if trial.result is None]
     if any(count(connection, table.trial_id.in_(unfinished)) for table in (Checkpoint, Epoch)):
         return (), 0
     changes = accept_definition(connection, row, search_alone=True)
     if not changes:
         return (), 0
     connection.execute(sa.delete(Parameter).where(Parameter.study_id == study.id))
-    for trial in begun:
+    for trial in trials:
         begin_anew(connection, trial, seed=trial_seed(trial.number))
-    return changes, len(begun)
+    return changes, len(trials)
 
 
 def begin_anew(connection: Connection, trial: AnyRow, *, seed: int | None = None) -> None:
@@ -86,8 +86,8 @@ def begin_anew(connection: Connection, trial: AnyRow, *, seed: int | None = None
         connection.execute(sa.delete(table).where(table.trial_id == trial.id))
     forget_rungs(connection, trial.id)
     seed = trial.seed if seed is None else seed
-    begins = {**UNFINISHED, **UNPROPOSED, "anew_after": trial.current_attempt, "seed": seed}
-    change(connection, Trial, trial.id, **begins)
+    columns = {**UNFINISHED, **UNPROPOSED, "anew_after": trial.current_attempt, "seed": seed}
+    change(connection, Trial, trial.id, **columns)
     optuna_rows.reopen_trial(connection, trial.optuna_trial_id, anew=True)
 
 
@@ -105,10 +105,10 @@ StopRequest = Literal["drain", "kill"]
 """``"drain"``: finish the step, write a checkpoint and stop. ``"kill"``: kill the trials' processes."""
 
 
-def request_stop(connection: Connection, name: str, how: StopRequest) -> None:
+def request_stop(connection: Connection, name: str, request: StopRequest) -> None:
     """Store a request to stop, which also blocks claims until `clear_stop`."""
     study = lock_study(connection, name)
-    change(connection, Study, study.id, stop_requested=how, stop_requested_at=UtcNow())
+    change(connection, Study, study.id, stop_requested=request, stop_requested_at=UtcNow())
 
 
 def stop_requested(connection: Connection, name: str) -> StopRequest | None:
@@ -143,8 +143,8 @@ def retry(connection: Connection, name: str, number: int, *, again: bool) -> Non
     if trial.result != "failed":
         if again and trial.result is None:
             return
-        begun = "paused" if trial.paused else "interrupted"
-        state = trial.result or ("running" if trial.running else begun)
+        open_state = "paused" if trial.paused else "interrupted"
+        state = trial.result or ("running" if trial.running else open_state)
         hint = "`sweeper resume` continues it" if state == "interrupted" else "it stays as it is"
         msg = (
             f"trial {number} of study {name!r} is {state}, and only a failed trial can be "
@@ -191,12 +191,12 @@ def at_work(connection: Connection, name: str) -> tuple[str, ...]:
     return tuple(busy)
 
 
-def check_at_rest(connection: Connection, name: str, what: str) -> None:
-    """Check that no worker or trial of the study runs; ``what`` names the operation."""
+def check_at_rest(connection: Connection, name: str, operation: str) -> None:
+    """Check that no worker or trial of the study runs; ``operation`` is a participle for the error."""
     running = at_work(connection, name)
     if running:
         msg = (
-            f"study {name!r} cannot be {what} while it runs ({', '.join(running)}); "
+            f"study {name!r} cannot be {operation} while it runs ({', '.join(running)}); "
             f"stop it first: sweeper stop {name}"
         )
         raise UsageError(msg)
@@ -206,7 +206,7 @@ def delete_study(connection: Connection, name: str) -> None:
     """Delete every row of the study, including Optuna's."""
     # `lock_study` would refuse a study whose rows in Optuna's tables were deleted.
     study = find_study(connection, name)
-    # A claim waits for this lock, so no worker begins a trial between the check and the deletion.
+    # A claim waits for this lock, so no worker starts a trial between the check and the deletion.
     connection.execute(sa.select(Study.id).where(Study.id == study.id).with_for_update())
     check_at_rest(connection, name, "removed")
     connection.execute(sa.delete(Study).where(Study.id == study.id))

@@ -73,7 +73,7 @@ def round_starts(connection: Connection, study_id: int) -> tuple[int, ...]:
     return tuple(connection.scalars(starts.order_by(RoundStart.number)))
 
 
-def change_total(connection: Connection, study: AnyRow, target: int, begun: int) -> None:
+def change_total(connection: Connection, study: AnyRow, target: int, trial_count: int) -> None:
     """Change the total without changing existing rounds: a raised total adds new rounds.
 
     Otherwise a round that the total had cut off, with decided rungs, would get more trials.
@@ -83,16 +83,20 @@ def change_total(connection: Connection, study: AnyRow, target: int, begun: int)
     connection.execute(
         sa.delete(RoundStart).where(RoundStart.study_id == study.id, RoundStart.number >= target)
     )
-    if target > study.target and begun and study.target not in round_starts(connection, study.id):
+    if (
+        target > study.target
+        and trial_count
+        and study.target not in round_starts(connection, study.id)
+    ):
         connection.execute(sa.insert(RoundStart).values(study_id=study.id, number=study.target))
 
 
-def reason_to_wait(connection: Connection, study: AnyRow, begun: int) -> str | None:
-    """Return the reason for which no trial can begin now; None if one can, or all are finished.
+def reason_to_wait(connection: Connection, study: AnyRow, number: int) -> str | None:
+    """Return the reason for which no trial can start now; None if one can, or all are finished.
 
     With a budget, samplers use values at the first rung, so they wait only for these.
     """
-    if begun < study.target and study.window is None:
+    if number < study.target and study.window is None:
         return None
     schedule = schedule_of(study)
     reached = sa.false() if schedule is None else Epoch.epoch == schedule.rungs[0] - 1
@@ -103,19 +107,19 @@ def reason_to_wait(connection: Connection, study: AnyRow, begun: int) -> str | N
         .order_by(Trial.number)
     ).all()
     running = sum(row.paused is None and row.reuses is None for row in rows)
-    if begun >= study.target:
+    if number >= study.target:
         paused = sum(row.paused is not None for row in rows)
         if paused:
             return (
-                f"all {begun} trials have begun; {paused} {are(paused)} paused until the other "
+                f"all {number} trials have begun; {paused} {are(paused)} paused until the other "
                 f"trials of their rungs arrive, and {running} {are(running)} running"
             )
-        reason = f"all {begun} trials have begun, and {running} {are(running)} still running"
+        reason = f"all {number} trials have begun, and {running} {are(running)} still running"
         return reason if rows else None
     lowest = next((row.number for row in rows if row.epoch is None), None)
-    if lowest is not None and lowest <= begun - study.window:
+    if lowest is not None and lowest <= number - study.window:
         state = "is still running" if schedule is None else "has not reached its first rung"
-        return f"trial {begun} uses the result of trial {lowest}, which {state}"
+        return f"trial {number} uses the result of trial {lowest}, which {state}"
     return at_most(study, running)
 
 
@@ -129,8 +133,8 @@ def at_most(study: AnyRow, running: int) -> str | None:
 
 def running_trials(connection: Connection, study: AnyRow) -> int:
     """Return the number of trials that have begun, have not ended and are not paused."""
-    going_on = (Trial.result.is_(None), Trial.paused.is_(None), Trial.reuses.is_(None))
-    return count(connection, Trial.study_id == study.id, *going_on)
+    active = (Trial.result.is_(None), Trial.paused.is_(None), Trial.reuses.is_(None))
+    return count(connection, Trial.study_id == study.id, *active)
 
 
 def check_not_compared(connection: Connection, study: str, trial: AnyRow) -> None:
@@ -201,7 +205,7 @@ class DecidedRung:
     ended: tuple[int, ...]
 
 
-def reach(
+def record_rung_value(
     connection: Connection, trial_id: int, epochs: int, value: float, digest: str | None
 ) -> None:
     """Store that a trial has stopped at a rung; NaN counts as no value, and is not promoted."""
@@ -253,21 +257,23 @@ def _decide(
     connection: Connection,
     study: AnyRow,
     schedule: RungSchedule,
-    each: Round,
+    trial_round: Round,
     starts: Sequence[int],
 ) -> tuple[DecidedRung, ...]:
-    of_round = sa.select(Rung.epochs).where(Rung.study_id == study.id, Rung.first == each.first)
+    of_round = sa.select(Rung.epochs).where(
+        Rung.study_id == study.id, Rung.first == trial_round.first
+    )
     decided_epochs = set(connection.scalars(of_round))
-    end = each.end(study.target, starts)
+    end = trial_round.end(study.target, starts)
     decided: list[DecidedRung] = []
     previous: int | None = None
-    for epochs in each.rungs:
+    for epochs in trial_round.rungs:
         if epochs not in decided_epochs:
-            rows = _members(connection, study, each.first, end, epochs, previous)
-            expected = end - each.first if previous is None else len(rows)
+            rows = _members(connection, study, trial_round.first, end, epochs, previous)
+            expected = end - trial_round.first if previous is None else len(rows)
             if not _is_full(rows, expected):
                 break
-            decided.append(_write(connection, study, schedule, each, epochs, rows))
+            decided.append(_write(connection, study, schedule, trial_round, epochs, rows))
         previous = epochs
     return tuple(decided)
 
@@ -278,16 +284,16 @@ def _is_full(rows: Sequence[AnyRow], expected: int) -> bool:
 
 
 def _members(  # noqa: PLR0917 - these determine a rung
-    connection: Connection, study: AnyRow, first: int, end: int, epochs: int, before: int | None
+    connection: Connection, study: AnyRow, first: int, end: int, epochs: int, previous: int | None
 ) -> Sequence[AnyRow]:
     """Return the rows of the rung's members that have begun; beyond the first rung, of the promoted ones."""
     columns = (Trial.id, Trial.number, Trial.optuna_trial_id, Trial.result)
     at_rung = (RungMember.trial_id.label("reached"), RungMember.value, RungMember.digest)
-    here = sa.and_(RungMember.trial_id == Trial.id, RungMember.epochs == epochs)
-    query = sa.select(*columns, *at_rung).outerjoin(RungMember, here)
+    is_member = sa.and_(RungMember.trial_id == Trial.id, RungMember.epochs == epochs)
+    query = sa.select(*columns, *at_rung).outerjoin(RungMember, is_member)
     query = query.where(Trial.study_id == study.id, Trial.number >= first, Trial.number < end)
-    if before is not None:
-        promoted_before = (RungMember.epochs == before, RungMember.promoted.is_(True))
+    if previous is not None:
+        promoted_before = (RungMember.epochs == previous, RungMember.promoted.is_(True))
         query = query.where(Trial.id.in_(sa.select(RungMember.trial_id).where(*promoted_before)))
     return connection.execute(query.order_by(Trial.number)).all()
 
@@ -296,25 +302,30 @@ def _write(  # noqa: PLR0917 - these determine a decision
     connection: Connection,
     study: AnyRow,
     schedule: RungSchedule,
-    each: Round,
+    trial_round: Round,
     epochs: int,
     rows: Sequence[AnyRow],
 ) -> DecidedRung:
     # A trial that ended before the rung is compared by its value, if it has one.
     complete = [r.optuna_trial_id for r in rows if r.reached is None and r.result == "complete"]
-    ended = optuna_rows.values(connection, complete)
-    values = {
-        row.number: row.value
-        if row.reached is not None
-        else next(iter(ended[row.optuna_trial_id]), None)
-        for row in rows
-    }
+    objectives = optuna_rows.values(connection, complete)
+    values: dict[int, float | None] = {}
+    for member in rows:
+        values[member.number] = member.value
+        if member.reached is None:
+            values[member.number] = next(iter(objectives[member.optuna_trial_id]), None)
     promoted_numbers = set(promoted(values, schedule.factor, study.direction))
-    row = {"study_id": study.id, "bracket": each.bracket, "first": each.first, "epochs": epochs}
+    row = {
+        "study_id": study.id,
+        "bracket": trial_round.bracket,
+        "first": trial_round.first,
+        "epochs": epochs,
+    }
     added = sa.insert(Rung).values(**row, decided_at=UtcNow())
     rung = connection.execute(added.returning(Rung.id)).scalar_one()
     ids = [row.id for row in rows]
     members = sa.and_(RungMember.epochs == epochs, RungMember.trial_id.in_(ids))
+    # All members are written again: a trial that ended before the rung has no row yet.
     connection.execute(sa.delete(RungMember).where(members))
     connection.execute(
         sa.insert(RungMember),
@@ -333,9 +344,9 @@ def _write(  # noqa: PLR0917 - these determine a decision
     paused = [row for row in rows if row.reached is not None]
     digest = sa.select(RungMember.digest).where(members, RungMember.trial_id == Trial.id)
     pruned = {"paused": None, "result": "pruned", "digest": digest.scalar_subquery()}
-    for columns, going_on in (({"paused": PROMOTED}, True), (pruned, False)):
-        moved = [row.id for row in paused if (row.number in promoted_numbers) is going_on]
-        connection.execute(sa.update(Trial).where(Trial.id.in_(moved)).values(**columns))
+    for columns, is_promoted in (({"paused": PROMOTED}, True), (pruned, False)):
+        trial_ids = [row.id for row in paused if (row.number in promoted_numbers) is is_promoted]
+        connection.execute(sa.update(Trial).where(Trial.id.in_(trial_ids)).values(**columns))
     ended_here = {
         row.optuna_trial_id: () if row.value is None else (row.value,)
         for row in paused
@@ -343,7 +354,7 @@ def _write(  # noqa: PLR0917 - these determine a decision
     }
     optuna_rows.finish_trials(connection, "pruned", ended_here)
     return DecidedRung(
-        each.bracket,
+        trial_round.bracket,
         epochs,
         tuple(sorted(promoted_numbers)),
         tuple(row.number for row in rows if row.number not in promoted_numbers),

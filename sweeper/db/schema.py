@@ -34,6 +34,7 @@ REVISIONS = ("0001",)
 
 _OPTUNA_REVISION = "v3.2.0.a"
 _CREATION_LOCK = 0x73776565706572
+"""Key of PostgreSQL's advisory lock: "sweeper" in ASCII."""
 
 _VERSIONS = sa.text(
     "SELECT (SELECT max(version_num) FROM sweeper_alembic_version),"
@@ -54,15 +55,15 @@ def ensure(engine: Engine, writing: Engine, url: URL, *, create: bool) -> None:
             "(sweeper run FILE), or name another database (--storage, SWEEPER_STORAGE)"
         )
         raise DatabaseUnavailableError(msg)
-    ours, optunas = versions
-    _check_revision(ours, url)
-    if ours != REVISIONS[-1]:
+    revision, optuna_revision = versions
+    _check_revision(revision, url)
+    if revision != REVISIONS[-1]:
         msg = (
-            f"{shown_url(url)} has tables of revision {ours}; this version of sweeper needs "
+            f"{shown_url(url)} has tables of revision {revision}; this version of sweeper needs "
             f"{REVISIONS[-1]}. Stop the workers, then run: sweeper db upgrade"
         )
         raise DatabaseVersionError(msg)
-    if optunas != _OPTUNA_REVISION:
+    if optuna_revision != _OPTUNA_REVISION:
         optuna_storage(url, create=False).engine.dispose()
 
 
@@ -87,6 +88,7 @@ def optuna_storage(url: URL, *, create: bool) -> RDBStorage:
     arguments = {"timeout": 30} if url.get_backend_name() == "sqlite" else {}
     try:
         return optuna.storages.RDBStorage(
+            # Optuna formats the URL as a template, and a password may have braces.
             address.replace("{", "{{").replace("}", "}}"),
             engine_kwargs={"connect_args": arguments},
             skip_table_creation=not create,
@@ -108,12 +110,12 @@ def unhurried(connection: Connection) -> None:
 def _versions(engine: Engine) -> tuple[str, str | None] | None:
     try:
         with engine.connect() as connection:
-            ours, optunas = connection.execute(_VERSIONS).one()
+            revision, optuna_revision = connection.execute(_VERSIONS).one()
     except DatabaseError as error:
         if is_missing_table(error):
             return None
         raise
-    return None if ours is None else (str(ours), optunas)
+    return None if revision is None else (str(revision), optuna_revision)
 
 
 def _check_revision(revision: str, url: URL) -> None:
@@ -127,6 +129,7 @@ def _check_revision(revision: str, url: URL) -> None:
 
 
 def _create(engine: Engine, writing: Engine, url: URL) -> None:
+    # Another process may have created them while this one waited for the lock.
     if _versions(engine) is not None:
         return
     if engine.dialect.name == "sqlite":

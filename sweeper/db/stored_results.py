@@ -72,7 +72,7 @@ from sweeper.spec.searching import Objective
 _NUMBER = re.compile(r"0x[0-9a-fA-F]+|\d+(\.\d+)?([eE][+-]?\d+)?")
 """Parts of an error message that differ in the same error of two trials."""
 
-_SURROUNDINGS = ("versions", "processor", "devices", "threads", "deterministic")
+_ENVIRONMENT_KEYS = ("versions", "processor", "devices", "threads", "deterministic")
 """Keys of an attempt's fingerprint that an `Environment` has."""
 
 _RECENT_TRIALS = 64
@@ -127,9 +127,9 @@ def read_status(
             current = {number for group in codes if group.current for number in group.trials}
             ranked = tuple(trial for trial in trials if trial.number in current)
     confirmed: tuple[ConfigurationRecord, ...] = ()
-    beside = confirmation_name(name)
-    if each and beside in study_names(connection):
-        confirmed = read_status(connection, beside).configurations
+    confirmation = confirmation_name(name)
+    if each and confirmation in study_names(connection):
+        confirmed = read_status(connection, confirmation).configurations
     counts: Counter[str] = Counter(trial.state for trial in trials)
     return StudyStatus(
         study=study.name,
@@ -167,18 +167,18 @@ def read_trial(connection: Connection, name: str, number: int) -> TrialRecord:
 def read_trials(
     connection: Connection, name: str, numbers: Collection[int] | None = None
 ) -> tuple[TrialRecord, ...]:
-    """Return every trial that has begun with all details, by number; only those of ``numbers``, if given."""
-    wanted = sa.true() if numbers is None else Trial.number.in_(list(numbers))
-    return _records(connection, find_study(connection, name), wanted)
+    """Return every trial that has started with all details, by number; only those of ``numbers``, if given."""
+    condition = sa.true() if numbers is None else Trial.number.in_(list(numbers))
+    return _records(connection, find_study(connection, name), condition)
 
 
 def read_results(connection: Connection, name: str) -> StudyResults:
-    """Return the study's status and every trial that has begun."""
+    """Return the study's status and every trial that has started."""
     return StudyResults(read_status(connection, name), read_trials(connection, name))
 
 
 def read_unfinished(connection: Connection, name: str) -> tuple[TrialRecord, ...]:
-    """Return the trials that have begun and have no result, with all details, by number."""
+    """Return the trials that have started and have no result, with all details, by number."""
     return _records(connection, find_study(connection, name), Trial.result.is_(None))
 
 
@@ -197,21 +197,24 @@ def read_environments(connection: Connection, name: str) -> tuple[Environment, .
         .group_by(Attempt.fingerprint, Attempt.host)
         .order_by(sa.func.min(Attempt.id))
     ):
-        known = row.fingerprint or {}
-        kept = {part: known[part] for part in _SURROUNDINGS if part in known}
-        hosts[json.dumps(kept)] += [row.host] * row.attempts
-    return tuple(
-        Environment(
-            versions=known.get("versions", {}),
-            processor=known.get("processor", ""),
-            devices=tuple(known.get("devices", ())),
-            threads=tuple(known.get("threads", ())),
-            deterministic=known.get("deterministic"),
-            hosts=tuple(dict.fromkeys(found)),
-            attempts=len(found),
+        fingerprint = row.fingerprint or {}
+        environment = {part: fingerprint[part] for part in _ENVIRONMENT_KEYS if part in fingerprint}
+        hosts[json.dumps(environment)] += [row.host] * row.attempts
+    environments = []
+    for text, host_names in hosts.items():
+        environment = json.loads(text)
+        environments.append(
+            Environment(
+                versions=environment.get("versions", {}),
+                processor=environment.get("processor", ""),
+                devices=tuple(environment.get("devices", ())),
+                threads=tuple(environment.get("threads", ())),
+                deterministic=environment.get("deterministic"),
+                hosts=tuple(dict.fromkeys(host_names)),
+                attempts=len(host_names),
+            )
         )
-        for known, found in ((json.loads(text), found) for text, found in hosts.items())
-    )
+    return tuple(environments)
 
 
 def failing_alike(connection: Connection, name: str, least: int) -> tuple[int, str] | None:
@@ -237,10 +240,10 @@ def _records(
     study: AnyRow,
     condition: sa.ColumnElement[bool],
 ) -> tuple[TrialRecord, ...]:
-    chosen = sa.and_(Trial.study_id == study.id, condition)
-    trials = connection.execute(sa.select(Trial).where(chosen).order_by(Trial.number)).all()
-    ids = sa.select(Trial.id).where(chosen)
-    optuna_ids = sa.select(Trial.optuna_trial_id).where(chosen)
+    selected = sa.and_(Trial.study_id == study.id, condition)
+    trials = connection.execute(sa.select(Trial).where(selected).order_by(Trial.number)).all()
+    ids = sa.select(Trial.id).where(selected)
+    optuna_ids = sa.select(Trial.optuna_trial_id).where(selected)
     attempts: defaultdict[int, list[AnyRow]] = defaultdict(list)
     every = sa.select(Attempt, lease_has_ended().label("lease_ended"))
     for row in connection.execute(every.where(Attempt.trial_id.in_(ids)).order_by(Attempt.id)):
@@ -257,24 +260,27 @@ def _records(
     objectives = objectives_of(study)
     codes = codes_of_trials(connection, ids)
     rungs = rungs_of_trials(connection, study.id, ids)
-    found = []
+    records = []
     for trial in trials:
-        own, tried = values[trial.optuna_trial_id], attempts[trial.id]
-        surroundings = [row.fingerprint for row in tried if row.fingerprint is not None]
-        reports = (each.get("warm_start_report") for each in reversed(surroundings))
+        trial_values = values[trial.optuna_trial_id]
+        trial_attempts = attempts[trial.id]
+        environments = [row.fingerprint for row in trial_attempts if row.fingerprint is not None]
+        reports = (environment.get("warm_start_report") for environment in reversed(environments))
         paths = {(row.step, row.digest): row.path for row in checkpoints[trial.id]}
-        found.append(
+        records.append(
             record_of(
                 TrialRecord,
                 trial,
                 study=study.name,
-                state=trial_state(trial, running=any(not _ended(row) for row in tried)),
+                state=trial_state(trial, running=any(not _ended(row) for row in trial_attempts)),
                 params=drawn[trial.optuna_trial_id].params,
                 distributions=drawn[trial.optuna_trial_id].distributions,
-                value=next(iter(own), None),
-                values=values_by_name(objectives, own),
+                value=next(iter(trial_values), None),
+                values=values_by_name(objectives, trial_values),
                 epochs=tuple(record_of(EpochRecord, row) for row in epochs[trial.id]),
-                attempts=tuple(record_of(AttemptRecord, row, outcome=_ended(row)) for row in tried),
+                attempts=tuple(
+                    record_of(AttemptRecord, row, outcome=_ended(row)) for row in trial_attempts
+                ),
                 checkpoints=tuple(
                     record_of(CheckpointRecord, row) for row in checkpoints[trial.id]
                 ),
@@ -286,7 +292,7 @@ def _records(
                     for row in audits[trial.id]
                 ),
                 code=codes.get(trial.id),
-                output_only=tuple(surroundings[-1].get("output_only", ())) if surroundings else (),
+                output_only=tuple(environments[-1].get("output_only", ())) if environments else (),
                 evaluations=tuple(
                     record_of(
                         EvaluationRecord,
@@ -310,10 +316,10 @@ def _records(
                     )
                     for row in lengths[trial.id]
                 ),
-                files=shown_files([row.files for row in tried if row.files is not None]),
+                files=shown_files([row.files for row in trial_attempts if row.files is not None]),
             )
         )
-    return tuple(found)
+    return tuple(records)
 
 
 def _ended(attempt: AnyRow) -> str | None:
@@ -335,7 +341,9 @@ def pareto_front(
     trials: Sequence[TrialStatus], objectives: Sequence[Objective]
 ) -> tuple[ParetoTrial, ...]:
     """Return the complete trials, by number, that no other beats in an objective and matches in all."""
-    signs = {each.name: -1 if each.direction == "maximize" else 1 for each in objectives}
+    signs = {
+        objective.name: -1 if objective.direction == "maximize" else 1 for objective in objectives
+    }
     points = sorted(
         (tuple(sign * trial.values[name] for name, sign in signs.items()), trial.number, trial)
         for trial in _complete(trials)
@@ -406,28 +414,28 @@ def trial_statuses(
     definition = study.definition
     epochs = definition.get("epochs")
     errors = _errors(connection, study.id)
-    found = []
+    statuses = []
     for trial in sorted(trials, key=lambda t: t.number):
-        own = values[trial.optuna_trial_id]
+        trial_values = values[trial.optuna_trial_id]
         epoch, metrics = latest.get(trial.id, (0, {}))
-        found.append(
+        statuses.append(
             TrialStatus(
                 number=trial.number,
                 state=trial_state(trial, running=trial.id in live),
                 params=drawn[trial.optuna_trial_id].params,
-                value=next(iter(own), None),
+                value=next(iter(trial_values), None),
                 value_of=trial.value_of,
                 reuses=trial.reuses,
                 proposals=trial.proposals,
                 epoch=epoch,
                 epochs=trial.epochs or epochs,
                 metrics=metrics,
-                values=values_by_name(objectives, own),
+                values=values_by_name(objectives, trial_values),
                 attempts=trial.current_attempt,
                 error=errors.get(trial.id),
             )
         )
-    return tuple(found)
+    return tuple(statuses)
 
 
 def _errors(connection: Connection, study: int) -> dict[int, str]:
@@ -474,21 +482,20 @@ def seconds_left(
     for row in rows:
         if row.ended_at is not None or row.number in running:
             spent[row.number] += ((row.ended_at or row.now) - row.started_at).total_seconds()
-    paces = [
-        spent[each.number] / each.epoch
-        for each in recent
-        if each.epoch >= (_FIRST_EPOCHS if each.number in running else 1)
-        and each.number in spent
-        and each.reuses is None
-    ]
+
+    def has_pace(trial: TrialStatus) -> bool:
+        needed = _FIRST_EPOCHS if trial.number in running else 1
+        return trial.epoch >= needed and trial.number in spent and trial.reuses is None
+
+    paces = [spent[trial.number] / trial.epoch for trial in recent if has_pace(trial)]
     if not paces:
         return None
-    ended = [each.epoch for each in trials if each.state in ("complete", "pruned")]
+    ended = [trial.epoch for trial in trials if trial.state in ("complete", "pruned")]
     whole = median(ended) if ended else float(trials[0].epochs or 0)
     unfinished = ("running", "interrupted", "waiting")
-    left = [max((t.epochs or 0) - t.epoch, 0.0) for t in trials if t.state in unfinished]
-    left += [whole] * max(study.target - len(trials), 0)
-    return median(paces) * max(*left, sum(left) / len(running))
+    remaining = [max((t.epochs or 0) - t.epoch, 0.0) for t in trials if t.state in unfinished]
+    remaining += [whole] * max(study.target - len(trials), 0)
+    return median(paces) * max(*remaining, sum(remaining) / len(running))
 
 
 def is_mixed(connection: Connection, study: AnyRow) -> bool:
@@ -509,7 +516,7 @@ def codes_of_trials(connection: Connection, trial_ids: sa.Select[int]) -> dict[i
         .where(Attempt.trial_id.in_(trial_ids), Attempt.number > Trial.anew_after)
         .order_by(Attempt.id)
     )
-    trained: dict[int, list[str]] = {}
+    codes: dict[int, list[str]] = {}
     latest: dict[int, str] = {}
     for row in rows:
         if row.definition is None:
@@ -517,11 +524,11 @@ def codes_of_trials(connection: Connection, trial_ids: sa.Select[int]) -> dict[i
         code = short_code(row.definition)
         latest[row.trial_id] = code
         if row.start_step == 0:
-            trained[row.trial_id] = [code]
+            codes[row.trial_id] = [code]
         elif row.start_step is not None:
-            before = trained.setdefault(row.trial_id, [])
-            before += [code] if code not in before else []
-    return {trial: "+".join(trained.get(trial, [code])) for trial, code in latest.items()}
+            trial_codes = codes.setdefault(row.trial_id, [])
+            trial_codes += [code] if code not in trial_codes else []
+    return {trial: "+".join(codes.get(trial, [code])) for trial, code in latest.items()}
 
 
 def code_groups(
@@ -532,17 +539,17 @@ def code_groups(
 ) -> tuple[CodeGroup, ...]:
     """Return the study's trials by definition and code, in the order of their first trials.
 
-    Empty if all are of the present code, because those of another one began again. ``codes`` are those of
+    Empty if all are of the present code, because those of another one started again. ``codes`` are those of
     trials by number; ``best`` returns the best of some trials, or None.
     """
     present = short_code(study.fingerprint)
     by_code: dict[str, list[TrialStatus]] = {}
     for trial in trials:
         by_code.setdefault(codes.get(trial.number, present), []).append(trial)
-    found = []
+    groups = []
     for code, group in by_code.items():
         leader = best(group)
-        found.append(
+        groups.append(
             CodeGroup(
                 code=code,
                 current=code == present,
@@ -551,14 +558,14 @@ def code_groups(
                 value=None if leader is None else leader.value,
             )
         )
-    return () if all(group.current for group in found) else tuple(found)
+    return () if all(group.current for group in groups) else tuple(groups)
 
 
 @dataclass(frozen=True, slots=True)
 class Stamps:
     """State of a study's rows, by which an open page sees what has changed; equal as long as no record has.
 
-    A page asks every two seconds, and the records of a thousand trials take seconds to read. So one query
+    A page polls every two seconds, and the records of a thousand trials take seconds to read. So one query
     reads, for each trial, the columns that change and the newest key of each table that only grows.
 
     Attributes:
@@ -584,16 +591,16 @@ def read_stamps(connection: Connection, name: str) -> Stamps:
     """Return the state of a study's rows."""
     study = find_study(connection, name)
     confirming = sa.select(Study).where(Study.name == confirmation_name(name))
-    beside = connection.execute(confirming).first()
-    workers = tuple((each.key, each.live) for each in read_workers(connection, name))
-    known = (
+    confirmation = connection.execute(confirming).first()
+    workers = tuple((worker.key, worker.live) for worker in read_workers(connection, name))
+    state = (
         *(study.target, study.epochs, study.inexact_accepted_at, study.fingerprint),
         number_of_changes(connection, study.id),
         workers,
-        None if beside is None else tuple(_trial_stamps(connection, beside.id).items()),
+        None if confirmation is None else tuple(_trial_stamps(connection, confirmation.id).items()),
     )
-    repeated = beside is not None or not repeating_of(study).is_plain
-    return Stamps(study.identity, known, _trial_stamps(connection, study.id), repeated)
+    repeated = confirmation is not None or not repeating_of(study).is_plain
+    return Stamps(study.identity, state, _trial_stamps(connection, study.id), repeated)
 
 
 def _trial_stamps(connection: Connection, study_id: int) -> dict[int, tuple[Any, Any]]:

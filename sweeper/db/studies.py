@@ -100,47 +100,50 @@ def row_of(study: AnyRow) -> StudyRow:
     return record_of(StudyRow, study, code=code)
 
 
-def changes_between(
-    stored: StudyRow, given: StudyRow, *, of_search: bool | None = None
-) -> list[str]:
+def changes_between(old: StudyRow, new: StudyRow, *, of_search: bool | None = None) -> list[str]:
     """Return the differences, one phrase each; those of columns only if the definitions are equal.
 
     With ``of_search``, only those of the settings and code of the search.
     """
-    before, now = dict(stored.definition), dict(plain_json(given.definition))
+    old_definition = dict(old.definition)
+    new_definition = dict(plain_json(new.definition))
     if of_search:
-        before, now = ({n: v for n, v in each.items() if n in SEARCH} for each in (before, now))
-    changes = list(_differences("", before, now))
-    if stored.code is not None and given.code is not None:
-        changes += given.code.changes_since(stored.code, of_search=of_search)
+        old_definition, new_definition = (
+            {n: v for n, v in definition.items() if n in SEARCH}
+            for definition in (old_definition, new_definition)
+        )
+    changes = list(_differences("", old_definition, new_definition))
+    if old.code is not None and new.code is not None:
+        changes += new.code.changes_since(old.code, of_search=of_search)
     if changes or of_search:
         return changes
     return [
-        _change(field, getattr(stored, field), getattr(given, field))
+        _change(field, getattr(old, field), getattr(new, field))
         for field in _COMPARED_FIELDS
-        if getattr(stored, field) != getattr(given, field)
+        if getattr(old, field) != getattr(new, field)
     ]
 
 
 _MISSING = object()
 
 
-def _differences(prefix: str, stored: Any, given: Any) -> Iterator[str]:
+def _differences(prefix: str, old: Any, new: Any) -> Iterator[str]:
     """Yield one phrase for each key whose values differ, except for totals and policy."""
-    for key in [*stored, *(key for key in given if key not in stored)]:
+    for key in [*old, *(key for key in new if key not in old)]:
         if not prefix and key in _MAY_DIFFER:
             continue
-        before, after = stored.get(key, _MISSING), given.get(key, _MISSING)
-        if isinstance(before, dict) and isinstance(after, dict):
-            yield from _differences(f"{prefix}{key}.", before, after)
-        elif json_text(before) != json_text(after):
-            yield _change(f"{prefix}{key}", before, after)
+        old_value = old.get(key, _MISSING)
+        new_value = new.get(key, _MISSING)
+        if isinstance(old_value, dict) and isinstance(new_value, dict):
+            yield from _differences(f"{prefix}{key}.", old_value, new_value)
+        elif json_text(old_value) != json_text(new_value):
+            yield _change(f"{prefix}{key}", old_value, new_value)
 
 
-def _change(key: str, before: object, after: object) -> str:
-    was = "absent" if before is _MISSING else repr(before)
-    now = "absent" if after is _MISSING else repr(after)
-    return f"{key} was {was} and is now {now}"
+def _change(key: str, old: object, new: object) -> str:
+    old_text = "absent" if old is _MISSING else repr(old)
+    new_text = "absent" if new is _MISSING else repr(new)
+    return f"{key} was {old_text} and is now {new_text}"
 
 
 def json_text(value: object) -> str:
@@ -183,23 +186,23 @@ def create_or_open(connection: Connection, row: StudyRow) -> StudyRow:
     # Optuna's names are read first. Both parts of a study are committed at once, so a new study of
     # another process that is seen here is also seen below, and not taken for Optuna's alone.
     taken = row.name in optuna_rows.study_names(connection)
-    found = connection.execute(sa.select(Study).where(Study.name == row.name)).first()
-    if found is not None:
-        stored = row_of(found)
-        _check_unchanged(stored, row)
+    study = connection.execute(sa.select(Study).where(Study.name == row.name)).first()
+    if study is not None:
+        stored_row = row_of(study)
+        _check_unchanged(stored_row, row)
         changed: dict[str, Any] = {}
-        if row.source is not None and plain_json(row.source) != stored.source:
+        if row.source is not None and plain_json(row.source) != stored_row.source:
             changed["source"] = plain_json(row.source)
-        if row.code is not None and (row.source is not None or stored.code is None):
+        if row.code is not None and (row.source is not None or stored_row.code is None):
             # The same code at other lines, or the first known code of a study of an older version.
             text = row.code.to_text()
-            if text != found.code or found.fingerprint is None:
+            if text != study.code or study.fingerprint is None:
                 changed |= {"code": text, "fingerprint": row.fingerprint}
         if changed:
-            change(connection, Study, found.id, **changed)
-            found = find_study(connection, row.name)
-        changes = number_of_changes(connection, found.id)
-        return replace(row_of(found), changes=changes)
+            change(connection, Study, study.id, **changed)
+            study = find_study(connection, row.name)
+        changes = number_of_changes(connection, study.id)
+        return replace(row_of(study), changes=changes)
     if not 0 <= row.seed <= _LARGEST_SEED:
         msg = f"seed={row.seed}; expected a whole number from 0 to 2**63 - 1"
         raise DefinitionError(msg)
@@ -245,18 +248,19 @@ def _columns(row: StudyRow) -> dict[str, Any]:
 def accept_search(connection: Connection, row: StudyRow) -> tuple[str, ...]:
     """Store changed settings of the search, which no trial's result depends on; return the changes."""
     study = lock_study(connection, row.name)
-    stored = row_of(study)
-    changes = changes_between(stored, row)
-    if changes != changes_between(stored, row, of_search=True):
-        _check_unchanged(stored, row)
-    before, now = (each.definition.get("grid") or {} for each in (stored, row))
-    begun = _begun_configurations(connection, study) if before and now else 0
-    for number in range(begun):
-        if list(before) != list(now) or grid_point(before, number) != grid_point(now, number):
+    old = row_of(study)
+    changes = changes_between(old, row)
+    if changes != changes_between(old, row, of_search=True):
+        _check_unchanged(old, row)
+    old_grid, new_grid = (study_row.definition.get("grid") or {} for study_row in (old, row))
+    configurations = _begun_configurations(connection, study) if old_grid and new_grid else 0
+    for number in range(configurations):
+        same_names = list(old_grid) == list(new_grid)
+        if not same_names or grid_point(old_grid, number) != grid_point(new_grid, number):
             msg = (
                 f"the grid of study {row.name!r} has changed, and its point {number}, which has been "
                 "trained, would be another one. Points are in row-major order, so add further points "
-                f"at the end of the first parameter ({next(iter(before))!r}), or give the study "
+                f"at the end of the first parameter ({next(iter(old_grid))!r}), or give the study "
                 "another name"
             )
             raise DefinitionChangedError(msg)
@@ -316,25 +320,25 @@ def study_names(connection: Connection) -> tuple[str, ...]:
 
 def trial_numbers(connection: Connection, name: str) -> tuple[int, ...]:
     """Return the numbers of a study's trials that have begun; none if there is no such study."""
-    begun = sa.select(Trial.number).join(Study, Study.id == Trial.study_id)
-    return tuple(connection.scalars(begun.where(Study.name == name).order_by(Trial.number)))
+    query = sa.select(Trial.number).join(Study, Study.id == Trial.study_id)
+    return tuple(connection.scalars(query.where(Study.name == name).order_by(Trial.number)))
 
 
 def set_target(connection: Connection, name: str, target: int) -> StudyRow:
     """Change the exact total of trials; return the changed study."""
     study = lock_study(connection, name)
-    begun = count(connection, Trial.study_id == study.id)
+    trial_count = count(connection, Trial.study_id == study.id)
     repeating = Repeating.of(study.definition)
     if repeating.repeats > 1 and not repeating.confirmed:
         check_whole_configurations(target, repeating.repeats)
-        begun = repeating.repeats * _begun_configurations(connection, study)
-    if target < max(begun, 1):
+        trial_count = repeating.repeats * _begun_configurations(connection, study)
+    if target < max(trial_count, 1):
         msg = (
-            f"trials={target}, but {begun} trials of study {name!r} have begun; raise the total, "
-            f"or lower it to at least {max(begun, 1)}"
+            f"trials={target}, but {trial_count} trials of study {name!r} have begun; raise the total, "
+            f"or lower it to at least {max(trial_count, 1)}"
         )
         raise DefinitionError(msg)
-    change_total(connection, study, target, begun)
+    change_total(connection, study, target, trial_count)
     change(connection, Study, study.id, target=target)
     return row_of(find_study(connection, name))
 
@@ -347,26 +351,27 @@ def accept_definition(
     If only the search has changed, nothing is done unless ``search_alone``: `create_or_open` stores it.
     """
     study = lock_study(connection, row.name)
-    stored = row_of(study)
-    changes = tuple(changes_between(stored, row))
+    old = row_of(study)
+    changes = tuple(changes_between(old, row))
     if not changes:
         return ()
-    if not search_alone and list(changes) == changes_between(stored, row, of_search=True):
+    if not search_alone and list(changes) == changes_between(old, row, of_search=True):
         return ()
-    was, now = (
-        " and ".join(objective.direction for objective in each.objectives) for each in (stored, row)
+    old_directions, new_directions = (
+        " and ".join(objective.direction for objective in study_row.objectives)
+        for study_row in (old, row)
     )
-    if was != now:
+    if old_directions != new_directions:
         msg = (
-            f"study {row.name!r} was created to {was}, and its definition now says {now}; its "
+            f"study {row.name!r} was created to {old_directions}, and its definition now says {new_directions}; its "
             "finished trials would be ranked in the opposite order: give it another name"
         )
         raise DefinitionError(msg)
     check_same_rungs(connection, study, plain_json(row.definition))
-    was, now = (each.definition.get("repeats", 1) for each in (stored, row))
-    if was != now and count(connection, Trial.study_id == study.id):
+    old_repeats, new_repeats = (study_row.definition.get("repeats", 1) for study_row in (old, row))
+    if old_repeats != new_repeats and count(connection, Trial.study_id == study.id):
         msg = (
-            f"study {row.name!r} has {was} repeats, and its definition now says {now}: the trials that "
+            f"study {row.name!r} has {old_repeats} repeats, and its definition now says {new_repeats}: the trials that "
             "have begun would belong to other configurations. Give it another name, or train its "
             f"leading configurations again with `sweeper confirm {row.name}`"
         )
@@ -375,8 +380,8 @@ def accept_definition(
 
 
 def _replace_definition(connection: Connection, study: AnyRow, row: StudyRow) -> tuple[str, ...]:
-    stored = row_of(study)
-    changes = tuple(changes_between(stored, row))
+    old = row_of(study)
+    changes = tuple(changes_between(old, row))
     change(connection, Study, study.id, **_columns(row))
     connection.execute(
         sa.insert(DefinitionChange).values(
@@ -384,7 +389,7 @@ def _replace_definition(connection: Connection, study: AnyRow, row: StudyRow) ->
             changed_at=UtcNow(),
             begun=count(connection, Trial.study_id == study.id),
             changes=list(changes),
-            replaced=stored.fingerprint,
+            replaced=old.fingerprint,
         )
     )
     return changes
@@ -392,8 +397,8 @@ def _replace_definition(connection: Connection, study: AnyRow, row: StudyRow) ->
 
 def changes_of(connection: Connection, study_id: int) -> tuple[AcceptedChange, ...]:
     """Return the accepted changes of the definition, oldest first."""
-    own = sa.select(DefinitionChange).where(DefinitionChange.study_id == study_id)
-    rows = connection.execute(own.order_by(DefinitionChange.id))
+    query = sa.select(DefinitionChange).where(DefinitionChange.study_id == study_id)
+    rows = connection.execute(query.order_by(DefinitionChange.id))
     return tuple(AcceptedChange(row.begun, tuple(row.changes), row.replaced) for row in rows)
 
 
@@ -428,8 +433,8 @@ def is_open() -> sa.Exists:
 
 def begun_trials(connection: Connection, study_id: int) -> Sequence[AnyRow]:
     """Return the columns of the study's trials that have begun, by number, and whether each is ``running``."""
-    begun = sa.select(Trial, is_open().label("running")).where(Trial.study_id == study_id)
-    return connection.execute(begun.order_by(Trial.number)).all()
+    query = sa.select(Trial, is_open().label("running")).where(Trial.study_id == study_id)
+    return connection.execute(query.order_by(Trial.number)).all()
 
 
 def find_trial(connection: Connection, study: AnyRow, number: int, *, lock: bool = False) -> AnyRow:
@@ -446,37 +451,43 @@ def find_trial(connection: Connection, study: AnyRow, number: int, *, lock: bool
 def no_such_trial(connection: Connection, study: AnyRow, number: int) -> UnknownStudyError:
     """Return the error to raise for a missing trial; it lists the existing ones."""
     numbers = set(connection.scalars(sa.select(Trial.number).where(Trial.study_id == study.id)))
-    begun = next(n for n in range(len(numbers) + 1) if n not in numbers)
-    hint = "none has begun" if not begun else f"it has trial{'s 0 to' * (begun > 1)} {begun - 1}"
-    beside = sorted(n for n in numbers if n > begun)
-    hint += f" and {', '.join(map(str, beside))}" if beside else ""
+    first_missing = next(n for n in range(len(numbers) + 1) if n not in numbers)
+    hint = "none has begun"
+    if first_missing:
+        hint = f"it has trial{'s 0 to' * (first_missing > 1)} {first_missing - 1}"
+    others = sorted(n for n in numbers if n > first_missing)
+    hint += f" and {', '.join(map(str, others))}" if others else ""
     return UnknownStudyError(
         f"study {study.name!r} has no trial {number}; {hint} (of {study.target}), which "
         f"`sweeper status {study.name}` lists"
     )
 
 
-def _check_unchanged(stored: StudyRow, given: StudyRow) -> None:
-    changes = changes_between(stored, given)
+def _check_unchanged(old: StudyRow, new: StudyRow) -> None:
+    changes = changes_between(old, new)
     if changes:
-        source = given.source or {}
-        fresh, accept = "study.run(fresh=True)", "study.run(accept_changes=True)"
+        source = new.source or {}
+        fresh = "study.run(fresh=True)"
+        accept = "study.run(accept_changes=True)"
         extend = "call study.extend({})"
         if file := source.get("location"):  # otherwise a notebook, or a prompt
             target = f"{file}:{source['name']}" if source.get("name") else file
-            fresh, accept = f"`sweeper run {target} --fresh`", "--accept-changes"
-            extend = f"type `sweeper extend {given.name} --epochs {{}}`"
-        was, now = (int(each.definition.get("epochs", 0)) for each in (stored, given))
+            fresh = f"`sweeper run {target} --fresh`"
+            accept = "--accept-changes"
+            extend = f"type `sweeper extend {new.name} --epochs {{}}`"
+        old_epochs, new_epochs = (
+            int(study_row.definition.get("epochs", 0)) for study_row in (old, new)
+        )
         further = ""
-        if changes == [_change("epochs", was, now)] and now > was:
+        if changes == [_change("epochs", old_epochs, new_epochs)] and new_epochs > old_epochs:
             further = (
-                f"To train its trials from {was} epochs on to {now}, write epochs={was} again and "
-                f"{extend.format(now)}. "
+                f"To train its trials from {old_epochs} epochs on to {new_epochs}, write epochs={old_epochs} again and "
+                f"{extend.format(new_epochs)}. "
             )
         msg = (
-            f"study {given.name!r} was defined differently when it was created: "
+            f"study {new.name!r} was defined differently when it was created: "
             f"{'; '.join(changes)}. {further}Its finished trials belong to the old definition: restore it, "
-            f"start over under the same name with {fresh}, which keeps them as {given.name}~1, or "
+            f"start over under the same name with {fresh}, which keeps them as {new.name}~1, or "
             f"accept the change with {accept}, which ranks them apart"
         )
         raise DefinitionChangedError(msg)

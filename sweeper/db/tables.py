@@ -45,10 +45,10 @@ AnyRow = Row[*tuple[Any, ...]]
 Record = TypeVar("Record")
 
 
-def record_of(kind: Callable[..., Record], row: AnyRow, **given: Any) -> Record:
-    """Return a record of ``row``: its fields are the columns of their names, unless they are ``given``."""
-    names = [field.name for field in fields(cast("Any", kind)) if field.name not in given]
-    return kind(**{name: row._mapping[name] for name in names if name in row._mapping}, **given)
+def record_of(kind: Callable[..., Record], row: AnyRow, **values: Any) -> Record:
+    """Return a record of ``row``: its fields are the columns of their names, unless they are in ``values``."""
+    names = [field.name for field in fields(cast("Any", kind)) if field.name not in values]
+    return kind(**{name: row._mapping[name] for name in names if name in row._mapping}, **values)
 
 
 def change(connection: Connection, table: Any, key: int, **values: Any) -> None:
@@ -72,11 +72,11 @@ def rows_by_trial(
     connection: Connection, table: Any, trial_ids: Any, *order: Any
 ) -> defaultdict[int, list[AnyRow]]:
     """Return the table's rows of the trials, in order, by the trial's id."""
-    found: defaultdict[int, list[AnyRow]] = defaultdict(list)
+    rows: defaultdict[int, list[AnyRow]] = defaultdict(list)
     of_trials = select(table).where(table.trial_id.in_(trial_ids))
     for row in connection.execute(of_trials.order_by(*order)):
-        found[row.trial_id].append(row)
-    return found
+        rows[row.trial_id].append(row)
+    return rows
 
 
 class Base(DeclarativeBase):
@@ -163,8 +163,8 @@ class Trial(Base):
     """One trial. ``result`` is "complete", "pruned" or "failed", and null before the end.
 
     Attempts up to ``anew_after`` ran under another definition, so their checkpoints are not used.
-    A trial that ``reuses`` another one is not claimed, and ends with it. ``paused`` is set only while a trial waits at a rung of its budget, or is promoted and not yet
-    claimed.
+    A trial that ``reuses`` another one is not claimed, and ends with it. ``paused`` is set only while a trial
+    waits at a rung of its budget, or is promoted and not yet claimed.
 
     Because of the partial index, the cost of a claim does not grow with the number of finished trials.
     """

@@ -2,7 +2,7 @@
 
 Verdicts of `sweeper verify` are added and never changed. An audit of the same interval, and an evaluation of
 the same checkpoint on the same data, replace the earlier one. The path of a checkpoint is only in its own
-row, because it may change. Where there is no such study, or no such trial has begun, an UnknownStudyError is
+row, because it may change. Where there is no such study, or no such trial has started, an UnknownStudyError is
 raised.
 """
 
@@ -44,7 +44,7 @@ def record_verdict(
 ) -> None:
     """Add a verdict on a trial, dated by the database's clock.
 
-    ``report`` is that of ``sweeper verify --json``; what `VerificationRecord` has of it gets columns of its own.
+    ``report`` is that of ``sweeper verify --json``; its fields of `VerificationRecord` have separate columns.
     """
     columns = ("mode", "verdict", "epoch", "step", "variable")
     connection.execute(
@@ -70,16 +70,16 @@ def fingerprints(
         )
         .order_by(Trial.number, Attempt.number)
     )
-    found: defaultdict[int, list[tuple[int, Mapping[str, Any]]]] = defaultdict(list)
+    by_trial: defaultdict[int, list[tuple[int, Mapping[str, Any]]]] = defaultdict(list)
     for trial, attempt, fingerprint in rows:
-        found[trial].append((attempt, fingerprint))
-    return {trial: tuple(attempts) for trial, attempts in found.items()}
+        by_trial[trial].append((attempt, fingerprint))
+    return {trial: tuple(attempts) for trial, attempts in by_trial.items()}
 
 
 def definition_differences(connection: Connection, row: StudyRow) -> tuple[str, ...]:
     """Return the differences between ``row``'s definition and the stored one, one phrase each."""
-    stored = row_of(find_study(connection, row.name))
-    return tuple(changes_between(stored, row))
+    stored_row = row_of(find_study(connection, row.name))
+    return tuple(changes_between(stored_row, row))
 
 
 def exactness(connection: Connection, study: str) -> Exactness:
@@ -100,19 +100,20 @@ def read_exactness(connection: Connection, study: AnyRow) -> Exactness:
         .limit(1)
     ).first()
     alike = counts.get("alike", 0)
-    return Exactness(
-        intervals=alike + counts.get("differs", 0),
-        alike=alike,
-        unaudited=_unaudited(study.definition),
-        difference=None
-        if first is None
-        else AuditedDifference(
+    difference = None
+    if first is not None:
+        difference = AuditedDifference(
             first.number,
             first.from_step,
             first.to_step,
             first.report["message"],
             first.report.get("advice", ""),
-        ),
+        )
+    return Exactness(
+        intervals=alike + counts.get("differs", 0),
+        alike=alike,
+        unaudited=_unaudited(study.definition),
+        difference=difference,
         accepted=study.inexact_accepted_at is not None,
     )
 
@@ -136,7 +137,7 @@ def record_audit(  # noqa: PLR0917 - the columns of an audit
 ) -> None:
     """Store an audit of a trial in place of an earlier one of the same interval.
 
-    ``attempt`` wrote the interval's last checkpoint; if another one has begun, the audit is refused.
+    ``attempt`` wrote the interval's last checkpoint; if another one has started, the audit is refused.
     """
     trial = find_trial(connection, lock_study(connection, study), number)
     if trial.current_attempt != attempt:

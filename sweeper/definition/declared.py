@@ -31,9 +31,7 @@ from sweeper.spec.budgets import Halving, Hyperband
 from sweeper.spec.checkpointing import Every, Keep
 from sweeper.spec.retries import Retries
 
-_PLAIN: dict[str, Any] = {
-    each.__name__: each for each in (Every, Halving, Hyperband, Keep, Retries)
-}
+_PLAIN: dict[str, Any] = {cls.__name__: cls for cls in (Every, Halving, Hyperband, Keep, Retries)}
 """Classes of plain values, which are made here if their arguments are literal."""
 
 _CLASSES = {**_PLAIN, "Study": type("Study", (StudyDefinition,), {})}
@@ -77,17 +75,13 @@ class DeclaredStudy:
     @functools.cached_property
     def literals(self) -> dict[str | None, Any]:
         """The literal arguments."""
-        given = self.call.keywords
-        return {k.arg: ast.literal_eval(k.value) for k in given if _is_literal(k.value)}
+        keywords = self.call.keywords
+        return {k.arg: ast.literal_eval(k.value) for k in keywords if _is_literal(k.value)}
 
     @property
     def is_literal(self) -> bool:
         """Whether the text alone decides every argument; other values are those of the file's names."""
-        return not self.call.args and all(
-            each.arg is not None
-            and (self._is_certain(each.value) or isinstance(each.value, ast.Name | ast.Lambda))
-            for each in self.call.keywords
-        )
+        return not self.call.args and all(map(self._is_decided, self.call.keywords))
 
     def check(self) -> None:
         """Make a study of the certain arguments, and of harmless ones in place of those that are computed.
@@ -95,24 +89,24 @@ class DeclaredStudy:
         Raises:
             DefinitionError: An argument is unknown or impossible.
         """
-        if self.call.args or any(each.arg is None for each in self.call.keywords):
+        if self.call.args or any(keyword.arg is None for keyword in self.call.keywords):
             return
-        known = inspect.signature(StudyDefinition).parameters
+        parameters = inspect.signature(StudyDefinition).parameters
         computed = {
-            each.arg
-            for each in self.call.keywords
+            keyword.arg
+            for keyword in self.call.keywords
             # The file of a warm start may be written by the import itself.
-            if each.arg == "warm_start" or not self._is_certain(each.value)
+            if keyword.arg == "warm_start" or not self._is_certain(keyword.value)
         }
         harmless = self._harmless(computed)
         call = ast.Call(ast.Name("Study", ast.Load()), [], [])
-        for each in self.call.keywords:
-            value = each.value
-            if each.arg in computed:
-                if each.arg in known and each.arg not in harmless:
+        for keyword in self.call.keywords:
+            value = keyword.value
+            if keyword.arg in computed:
+                if keyword.arg in parameters and keyword.arg not in harmless:
                     continue
-                value = ast.Name(f"{each.arg} computed", ast.Load())
-            call.keywords.append(ast.keyword(each.arg, _Members(self.members).visit(value)))
+                value = ast.Name(f"{keyword.arg} computed", ast.Load())
+            call.keywords.append(ast.keyword(keyword.arg, _Members(self.members).visit(value)))
         module = ast.Module([ast.copy_location(ast.Expr(call), self.call)], [])
         ast.copy_location(call, self.call)
         values = {f"{name} computed": harmless.get(name) for name in computed}
@@ -129,11 +123,9 @@ class DeclaredStudy:
     def _harmless(self, computed: set[str | None]) -> dict[str | None, Any]:
         """Return values of computed arguments because of which no other argument is refused."""
         literal = self.literals.get
-        objective, direction, repeats = (
-            literal("objective"),
-            literal("direction"),
-            literal("repeats"),
-        )
+        objective = literal("objective")
+        direction = literal("direction")
+        repeats = literal("repeats")
         number = repeats if isinstance(repeats, int) else 1
         values: dict[str | None, Any] = {
             "name": "study",
@@ -151,6 +143,11 @@ class DeclaredStudy:
         if isinstance(objective, list | tuple):
             values["direction"] = ["minimize"] * len(objective)
         return {name: value for name, value in values.items() if name in computed}
+
+    def _is_decided(self, keyword: ast.keyword) -> bool:
+        """Return whether the text decides an argument: a certain value, or one of the file's names."""
+        is_named = isinstance(keyword.value, ast.Name | ast.Lambda)
+        return keyword.arg is not None and (is_named or self._is_certain(keyword.value))
 
     def _is_certain(self, value: ast.expr) -> bool:
         if _is_literal(value):
@@ -173,11 +170,13 @@ class DeclaringFile:
     def __init__(self, path: Path) -> None:
         self._path = path
         # What is below `if __name__ == "__main__":` is not run by an import.
-        self._body = [each for each in parsed_file(path).body if not _is_main_block(each)]
+        self._body = [
+            statement for statement in parsed_file(path).body if not _is_main_block(statement)
+        ]
 
     def studies(self) -> Iterator[DeclaredStudy]:
         """Yield the calls of `Study`, as far as importing the file is certain to come."""
-        counts = Counter(name for each in self._nodes() for name in _bound(each))
+        counts = Counter(name for node in self._nodes() for name in _bound(node))
         if not _REBINDING.isdisjoint(counts) or not _REBINDING.isdisjoint(self._names()):
             return
         may_run = any(isinstance(n, ast.Attribute) and n.attr in _RUNNING for n in self._nodes())
@@ -203,13 +202,13 @@ class DeclaringFile:
         ``entries`` are the directories in which its imports are found, beside its own and Python's.
         """
         path = [str(self._path.resolve().parent), *entries, *sys.path]
-        studies = {each.call for each in self.studies() if each.is_literal}
-        return all(_is_plain(each, studies) for each in self._body) and not any(
-            _is_users(name, path) for each in self._nodes() for name in _imported(each)
+        studies = {study.call for study in self.studies() if study.is_literal}
+        return all(_is_plain(statement, studies) for statement in self._body) and not any(
+            _is_users(name, path) for node in self._nodes() for name in _imported(node)
         )
 
     def _nodes(self) -> Iterator[ast.AST]:
-        return (node for each in self._body for node in ast.walk(each))
+        return (node for statement in self._body for node in ast.walk(statement))
 
     def _names(self) -> set[str]:
         return {node.id for node in self._nodes() if isinstance(node, ast.Name)}
@@ -270,19 +269,19 @@ def _members(statement: ast.Import | ast.ImportFrom) -> Iterator[tuple[str, str]
 def _target(statement: ast.stmt) -> str | None:
     """Return the only variable that an assignment binds."""
     targets = [getattr(statement, "target", None), *getattr(statement, "targets", ())]
-    names = [each.id for each in targets if isinstance(each, ast.Name)]
+    names = [target.id for target in targets if isinstance(target, ast.Name)]
     return names[0] if len(names) == 1 else None
 
 
 def _is_plain(statement: ast.stmt, studies: Iterable[ast.Call]) -> bool:
     """Return whether a statement only imports, or defines what its text decides."""
     if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef):
-        defaults = [each for each in statement.args.kw_defaults if each is not None]
+        defaults = [default for default in statement.args.kw_defaults if default is not None]
         return not statement.decorator_list and all(
             map(_is_literal, (*statement.args.defaults, *defaults))
         )
     if isinstance(statement, ast.ClassDef):
-        inside = (_is_plain(each, ()) for each in statement.body)
+        inside = (_is_plain(member, ()) for member in statement.body)
         return not statement.decorator_list and not statement.keywords and all(inside)
     if isinstance(statement, ast.Import | ast.ImportFrom | ast.Pass):
         return True

@@ -57,14 +57,25 @@ if TYPE_CHECKING:
     from sweeper.train.step import TrainingStep
 
 POLICY: Final = (
-    *("trials", "time_limit", "study_time_limit", "retries", "audit", "failing_alike"),
+    "trials",
+    "time_limit",
+    "study_time_limit",
+    "retries",
+    "audit",
+    "failing_alike",
     "tensorboard",
 )
 """Settings that do not affect results, and may differ from run to run."""
 
 SEARCH: Final = (
-    *("sampler", "grid", "enqueue", "pruner", "concurrency", "confirm"),
-    *("duplicates", "patience"),
+    "sampler",
+    "grid",
+    "enqueue",
+    "pruner",
+    "concurrency",
+    "confirm",
+    "duplicates",
+    "patience",
 )
 """Settings that affect which trials there are, but not their results; they may change at any time."""
 
@@ -155,7 +166,7 @@ class StudySettings:
         if self.grid is not None:
             values["grid"] = {name: list(points) for name, points in self.grid.items()}
         if self.enqueue:
-            values["enqueue"] = [dict(given) for given in self.enqueue]
+            values["enqueue"] = [dict(params) for params in self.enqueue]
         if self.further_objectives:
             values["further_objectives"] = [[o.name, o.direction] for o in self.further_objectives]
         if "retries" in values:
@@ -166,14 +177,14 @@ class StudySettings:
     def from_json(cls, values: Mapping[str, Any]) -> StudySettings:
         """Return the settings from the form that `to_json` returns."""
         required = [f.name for f in dataclasses.fields(cls) if f.default is dataclasses.MISSING]
-        given = {f.name: values[f.name] for f in dataclasses.fields(cls) if f.name in values}
-        given |= {name: values[name] for name in required}
-        given["enqueue"] = tuple(values.get("enqueue", ()))
-        given["further_objectives"] = tuple(
+        arguments = {f.name: values[f.name] for f in dataclasses.fields(cls) if f.name in values}
+        arguments |= {name: values[name] for name in required}
+        arguments["enqueue"] = tuple(values.get("enqueue", ()))
+        arguments["further_objectives"] = tuple(
             Objective(name, direction) for name, direction in values.get("further_objectives", ())
         )
-        given["retries"] = checked_retries(values.get("retries"))
-        return cls(**given)
+        arguments["retries"] = checked_retries(values.get("retries"))
+        return cls(**arguments)
 
 
 @with_named_arguments
@@ -249,14 +260,14 @@ class StudyDefinition:
         budget: `Halving` or `Hyperband`: trials pause at rungs, and the best of each
             are promoted.
         repeats: How often each configuration (one set of parameters) is trained, each time as a
-            trial of its own; 1 by default. ``trials`` is a multiple of it. `Trial.repeat` counts
+            separate trial; 1 by default. ``trials`` is a multiple of it. `Trial.repeat` counts
             from 0, and repeat r of every configuration has the same seed. The sampler and the
             pruner see the mean of a configuration's repeats. Only with one objective, and not
             together with ``budget``.
         duplicates: Treatment of a trial with the parameters of an earlier one. ``"reuse"``: it takes that
             result and counts once; if that one fails, it is trained. ``"train"``: it is trained with
             another seed, with repeats with the seeds after those of the earlier ones. ``"redraw"``: the
-            sampler is asked again, at most 10 times; then it is reused. Without parameters, or with a
+            parameters are drawn again, at most 10 times; then it is reused. Without parameters, or with a
             ``budget``, every trial is trained.
         patience: The study ends with fewer than ``trials`` once this many trials in a row (with repeats:
             configurations) have not improved on the best one before; None, the default, never. With any
@@ -333,14 +344,17 @@ class StudyDefinition:
         self.objectives = checked_objectives(objective, direction)
         self.objective = self.objectives[0].name
         self.direction: Direction = self.objectives[0].direction
-        given = given_directions(objective, direction)
+        directions = given_directions(objective, direction)
         self.directed_by_name = tuple(
-            each.name for each, way in zip(self.objectives, given, strict=True) if way is None
+            metric.name
+            for metric, way in zip(self.objectives, directions, strict=True)
+            if way is None
         )
         self.at: At = checked_at(at, self.objectives)
         self.epochs = checked_whole(epochs, "epochs", least=1)
         self.trials = checked_whole(trials, "trials", least=1)
-        self.sampler, self.grid = checked_sampler(sampler), checked_grid(grid, sampler)
+        self.sampler = checked_sampler(sampler)
+        self.grid = checked_grid(grid, sampler)
         self.repeats = checked_repeats(repeats, self.trials, self.objectives, budget)
         self.enqueue = checked_enqueue(
             enqueue, trials=trials, sampler=sampler, repeats=self.repeats
@@ -412,27 +426,30 @@ class StudyDefinition:
         plain = {f.name for f in dataclasses.fields(StudySettings)} - described.keys()
         return StudySettings(**described, **{name: getattr(self, name) for name in plain})
 
-    def factories(self) -> dict[str, object]:
+    def user_code(self) -> dict[str, object]:
         """Return the user's code in the definition by argument: factories, sampler, pruner."""
         names = ("model", "data", "callbacks", "step", "strategy", "sampler", "pruner")
-        given = {name: getattr(self, name) for name in names}
-        given["warm_start"] = None if isinstance(self.warm_start, WarmStart) else self.warm_start
-        return {n: v for n, v in given.items() if v is not None and not isinstance(v, str)}
+        arguments = {name: getattr(self, name) for name in names}
+        if not isinstance(self.warm_start, WarmStart):
+            arguments["warm_start"] = self.warm_start
+        return {n: v for n, v in arguments.items() if v is not None and not isinstance(v, str)}
 
     def makers(self) -> tuple[Callable[[Trial], Any], ...]:
         """Return the factories of a trial's parts, in the order in which they run."""
-        given = (self.strategy, self.model, self.step, self.data, self.callbacks)
-        return tuple(factory for factory in given if factory is not None)
+        factories = (self.strategy, self.model, self.step, self.data, self.callbacks)
+        return tuple(factory for factory in factories if factory is not None)
 
     def code(self) -> CodeFingerprint:
         """Return the fingerprint of the code that the factories reach, from the present files."""
         from sweeper.inspection.fingerprint import read_code
 
-        given = self.factories()
-        whole = read_code(given)
-        makers = {name: part for name, part in given.items() if name not in SEARCH}
-        # What only the search reaches has no effect on a trial's result.
-        return whole if len(makers) == len(given) else whole.of_trials(read_code(makers))
+        user_code = self.user_code()
+        whole = read_code(user_code)
+        of_trials = {name: part for name, part in user_code.items() if name not in SEARCH}
+        if len(of_trials) == len(user_code):
+            return whole
+        # Code that only the search reaches has no effect on a trial's result.
+        return whole.of_trials(read_code(of_trials))
 
 
 def definition_fingerprint(settings: Mapping[str, Any], code: CodeFingerprint | None) -> str:

@@ -81,13 +81,14 @@ def split_data_target(target: str) -> tuple[str, str]:
             "`trial -> Data`, or a Data, in that file"
         )
         raise UsageError(msg)
-    path, wrong = Path(location), None
+    path = Path(location)
+    problem = None
     if path.suffix == ".py" and not path.is_file():
-        wrong = "is a directory" if path.is_dir() else "does not exist"
+        problem = "is a directory" if path.is_dir() else "does not exist"
     elif path.suffix != ".py" and (path.exists() or len(path.parts) > 1):
-        wrong = "is not a Python file"
-    if wrong is not None:
-        msg = f"{location} {wrong}; expected --data FILE:NAME with a Python file"
+        problem = "is not a Python file"
+    if problem is not None:
+        msg = f"{location} {problem}; expected --data FILE:NAME with a Python file"
         raise UsageError(msg)
     return location, name
 
@@ -111,46 +112,46 @@ def load_definition(target: str, *, study_name: str | None = None) -> StudyDefin
 
 def no_such_file(path: Path) -> StudyFileError:
     """Return the error for a missing study file; it names a similar file if there is one."""
-    what = "is a directory" if path.is_dir() else "does not exist"
-    beside = (str(each) for each in path.parent.glob("*.py"))
-    near = [] if path.is_dir() else difflib.get_close_matches(str(path), beside, n=1)
+    problem = "is a directory" if path.is_dir() else "does not exist"
+    candidates = (str(file) for file in path.parent.glob("*.py"))
+    near = [] if path.is_dir() else difflib.get_close_matches(str(path), candidates, n=1)
     hint = f"did you mean {near[0]}?" if near else "give the Python file that defines the study"
-    return StudyFileError(f"{path} {what}; {hint}")
+    return StudyFileError(f"{path} {problem}; {hint}")
 
 
 def load_named(target: str) -> object:
     """Import what ``FILE:NAME`` or ``package.module:NAME`` names, and return what has that name."""
     location, name = split_target(target)
     module = _import(location)
-    found = None if name is None else getattr(module, name, None)
-    if found is None:
+    value = None if name is None else getattr(module, name, None)
+    if value is None:
         msg = (
             f"{location} has no name {name!r}; it has "
             f"{', '.join(n for n in vars(module) if not n.startswith('_')) or 'no names at all'}"
         )
         raise StudyFileError(msg)
-    return found
+    return value
 
 
 def _find(target: str, study_name: str | None) -> StudyDefinition:
     location, name = split_target(target)
     module = _import(location)
     if name is not None:
-        found = getattr(module, name, None)
-        if not isinstance(found, StudyDefinition):
-            seen = "nothing" if found is None else f"a {type(found).__name__}"
+        study = getattr(module, name, None)
+        if not isinstance(study, StudyDefinition):
+            description = "nothing" if study is None else f"a {type(study).__name__}"
             msg = (
-                f"{location} has {seen} under the name {name!r}; expected a sweeper.Study; "
+                f"{location} has {description} under the name {name!r}; expected a sweeper.Study; "
                 f"{_studies_in(module)}"
             )
             raise StudyFileError(msg)
-        if study_name not in (None, found.name):
+        if study_name not in (None, study.name):
             msg = (
-                f"{target} is now a study called {found.name!r}; expected {study_name!r}; "
+                f"{target} is now a study called {study.name!r}; expected {study_name!r}; "
                 f"{_studies_in(module)}"
             )
             raise StudyFileError(msg)
-        return found
+        return study
     studies = {n: s for n, s in _studies(module).items() if study_name in (None, s.name)}
     if len({id(s) for s in studies.values()}) == 1:
         return next(iter(studies.values()))
@@ -178,12 +179,12 @@ def _studies_in(module: ModuleType) -> str:
         )
     if not studies:
         return f"it holds no study{ended or ''}"
-    held = ", ".join(f"{n} ({s.name!r})" for n, s in studies.items())
-    return f"it holds {held}{ended or ''}"
+    listing = ", ".join(f"{n} ({s.name!r})" for n, s in studies.items())
+    return f"it holds {listing}{ended or ''}"
 
 
 def file_of(location: str) -> Path | None:
-    """Return the file that ``location`` names; None for a module, which can be imported for all that is known.
+    """Return the file that ``location`` names; None for a module, which may be importable.
 
     Raises:
         StudyFileError: There is no such file, it is not Python, or there is no such module.
@@ -219,7 +220,8 @@ def _no_such_module(location: str) -> StudyFileError:
 
 def parsed_file(path: Path) -> ast.Module:
     """Return the syntax tree of a study's file; raise the error of an import if it is not Python."""
-    content, file = path.read_bytes(), str(path.resolve())
+    content = path.read_bytes()
+    file = str(path.resolve())
     try:
         with warnings.catch_warnings():
             # The import warns, too.
@@ -258,15 +260,16 @@ def _import(location: str) -> ModuleType:
 def _import_file(path: Path) -> ModuleType:
     file = path.resolve()
     name = _module_name(file)
-    known = sys.modules.get(name)
-    if known is not None and getattr(known, "__file__", None) == str(file):
-        return known
+    imported = sys.modules.get(name)
+    if imported is not None and getattr(imported, "__file__", None) == str(file):
+        return imported
     loader = _AsItStands(name, str(file))
     if str(file.parent) not in sys.path:
         sys.path.insert(0, str(file.parent))
     spec = ModuleSpec(name, loader, origin=str(file))
     spec.has_location = True
     module = importlib.util.module_from_spec(spec)
+    # Before the file runs, because pickle and dataclasses look the module up by its name.
     sys.modules[name] = module
     with _marked_as_loading():
         try:
@@ -318,8 +321,8 @@ def _find_users_modules() -> None:
     """Install the finder that loads the user's modules from their source."""
     if any(isinstance(finder, _UsersModules) for finder in sys.meta_path):
         return
-    at = sys.meta_path.index(PathFinder) if PathFinder in sys.meta_path else len(sys.meta_path)
-    sys.meta_path.insert(at, _UsersModules())
+    index = sys.meta_path.index(PathFinder) if PathFinder in sys.meta_path else len(sys.meta_path)
+    sys.meta_path.insert(index, _UsersModules())
 
 
 def _module_name(file: Path) -> str:
@@ -327,9 +330,9 @@ def _module_name(file: Path) -> str:
     stem = file.stem
     if not stem.isidentifier():
         return f"{MADE_UP}{zlib.crc32(str(file).encode()):08x}"
-    known = sys.modules.get(stem)
-    if known is not None:
-        return stem if getattr(known, "__file__", None) == str(file) else f"{MADE_UP}{stem}"
+    imported = sys.modules.get(stem)
+    if imported is not None:
+        return stem if getattr(imported, "__file__", None) == str(file) else f"{MADE_UP}{stem}"
     spec = find_spec(stem)
     if spec is None or spec.origin == str(file):
         return stem
@@ -348,21 +351,21 @@ def unpickling_error(study: str, error: Exception) -> StudyImportError:
 
 def _import_error(location: str, error: BaseException) -> StudyImportError:
     """Return the error with the user's traceback, from the first frame in the user's file."""
-    own = (__file__, importlib.__file__, importlib.util.__file__)
+    internal_files = (__file__, importlib.__file__, importlib.util.__file__)
     trace = error.__traceback__
     while trace is not None and (
-        trace.tb_frame.f_code.co_filename in own
+        trace.tb_frame.f_code.co_filename in internal_files
         or trace.tb_frame.f_code.co_filename.startswith("<frozen importlib")
     ):
         trace = trace.tb_next
     text = "".join(traceback.format_exception(type(error), error, trace))
     if isinstance(error, SyntaxError):
         # Its own text repeats the place.
-        said = f"raised {type(error).__name__}: {error.msg}"
+        failure = f"raised {type(error).__name__}: {error.msg}"
     elif isinstance(error, SystemExit):
-        said = f"called sys.exit({error.code!r})"
+        failure = f"called sys.exit({error.code!r})"
     else:
-        said = f"raised {shown_error(error)}"
+        failure = f"raised {shown_error(error)}"
     where = ""
     if isinstance(error, SyntaxError) and error.filename:
         where = f" ({error.filename}, line {error.lineno})"
@@ -372,7 +375,7 @@ def _import_error(location: str, error: BaseException) -> StudyImportError:
     lacks = missing_package(error)
     advice = f"{lacks}: install it" if lacks else "correct it"
     advice += ", and type the command again"
-    return StudyImportError(f"importing {location} {said}{where}; {advice}", text)
+    return StudyImportError(f"importing {location} {failure}{where}; {advice}", text)
 
 
 @contextmanager

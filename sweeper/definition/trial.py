@@ -66,13 +66,13 @@ class Trial:
 
     @property
     def params(self) -> Mapping[str, CategoricalChoice]:
-        """Return the parameters asked for so far."""
+        """Return the parameters requested so far."""
         self._asks += 1
         return MappingProxyType({name: value for name, (_, value) in self._asked.items()})
 
     @property
     def asks(self) -> int:
-        """Return how often the factories have asked for parameters, for sweeper's own use."""
+        """Return how often the factories have requested parameters, for sweeper's own use."""
         return self._asks
 
     def suggest_float(
@@ -81,7 +81,7 @@ class Trial:
         """Return a float from ``low`` to ``high``, both included.
 
         Args:
-            name: Of the parameter; asked for again in the same trial, it has the same value.
+            name: Of the parameter; requested again in the same trial, it has the same value.
             low: The least value.
             high: The greatest value.
             step: Only ``low`` and whole multiples of ``step`` above it; None, the default, for any
@@ -89,7 +89,7 @@ class Trial:
             log: Whether values are drawn evenly by their logarithms; False by default.
 
         Raises:
-            ParameterError: The range is impossible, or ``name`` was asked for with another one.
+            ParameterError: The range is impossible, or ``name`` was requested with another one.
         """
         distribution = FloatRange(float(low), float(high), log=log, step=step)
         return float(cast("float", self._suggest(name, distribution)))
@@ -100,7 +100,7 @@ class Trial:
         """Return an integer from ``low`` to ``high``, both included.
 
         Args:
-            name: Of the parameter; asked for again in the same trial, it has the same value.
+            name: Of the parameter; requested again in the same trial, it has the same value.
             low: The least value.
             high: The greatest value.
             step: Only ``low`` and whole multiples of ``step`` above it; 1 by default.
@@ -108,7 +108,7 @@ class Trial:
                 together with a ``step`` above 1.
 
         Raises:
-            ParameterError: The range is impossible, or ``name`` was asked for with another one.
+            ParameterError: The range is impossible, or ``name`` was requested with another one.
         """
         try:
             whole = tuple(operator.index(number) for number in (low, high, step))
@@ -125,11 +125,11 @@ class Trial:
         """Suggest one of ``choices``.
 
         Args:
-            name: Of the parameter; asked for again in the same trial, it has the same value.
+            name: Of the parameter; requested again in the same trial, it has the same value.
             choices: What to choose from: None, booleans, numbers and strings, at least one.
 
         Raises:
-            ParameterError: No choices, one that cannot be stored, or ``name`` was asked for with
+            ParameterError: No choices, one that cannot be stored, or ``name`` was requested with
                 others.
         """
         return cast("_Choice", self._suggest(name, Categorical(tuple(choices))))
@@ -181,7 +181,7 @@ class Trial:
         Returns:
             ``obj``, so that it can be used at once.
         """
-        if not any(known is obj for known in self._output):
+        if not any(exempted is obj for exempted in self._output):
             self._output.append(obj)
         return obj
 
@@ -201,10 +201,10 @@ class Trial:
                 _check_text(f"parameter {name!r}: the choice {choice!r}", choice)
         self._asks += 1
         if name in self._asked:
-            known, value = self._asked[name]
-            if known != distribution:
+            earlier, value = self._asked[name]
+            if earlier != distribution:
                 msg = (
-                    f"parameter {name!r} was suggested as {known} and now as {distribution}; give "
+                    f"parameter {name!r} was suggested as {earlier} and now as {distribution}; give "
                     "the second another name"
                 )
                 raise ParameterError(msg)

@@ -1,1 +1,1 @@
-"""Files through which trials meet: what a trial reads and writes outside of its own directory, and rules for it."""
+"""Files shared between trials: uses outside of a trial's own directory, and the rules for them."""

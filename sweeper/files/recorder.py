@@ -2,9 +2,9 @@
 
 Python announces each ``open``, ``os.rename`` and ``sqlite3.connect`` as an audit event. ``os.stat`` is wrapped because
 a file that is only looked for can decide what a factory does, and ``open`` because no event announces that a file is
-closed: what was written is compared with what is read again, which another trial may have changed. Whatever else
-writes is found by its effect, by a walk before the trial's factories and another one at its end; HDF5 and three functions
-of TensorFlow are wrapped for the line that a message names.
+closed: what was written is compared with what is read again, which another trial may have changed. Other writers
+are found by their effect, by a walk before the trial's factories and another one at its end; HDF5 and three
+functions of TensorFlow are wrapped for the line that a message names.
 
 The recorder is installed once in a process, before the study is imported, and inherited by the processes that
 are forked from it. An audit hook cannot be removed, so it looks at a flag first. Only the first use of each kind is
@@ -48,16 +48,21 @@ _PACKAGE = str(Path(__file__).parents[1]) + os.sep
 _OVERWRITERS = ("/keras/", "/tensorflow/", "/PIL/", _PACKAGE)
 """Libraries that look for each file which they are about to overwrite or truncate."""
 
-READS, WRITES, ASKS, KEEPS = 1, 2, 4, 8
-"""Kinds of use: the content is read; it is created or changed; the caller looks whether the file exists; and what a
-file contains stays when it is opened to be written."""
+READS = 1
+"""Kind of use: the content is read."""
+WRITES = 2
+"""Kind of use: the file is created or changed."""
+ASKS = 4
+"""Kind of use: the caller looks whether the file exists."""
+KEEPS = 8
+"""Kind of use, with `WRITES`: the file keeps its content when it is opened."""
 
 
 class FileRecorder:
     """Record of the files outside of the trial's own directories that this process uses.
 
     Attributes:
-        before: What was there before the trial's factories.
+        before: Entries of the directories before the trial's factories ran.
         before_write: Called with the path of a file that is about to be written, and whether it is truncated.
     """
 
@@ -75,18 +80,20 @@ class FileRecorder:
         self._beside: set[str] = set()
 
     def begin(self, own: Iterable[str | Path] = ()) -> None:
-        """Begin to record, except for the trial's own directories, whose files are nobody else's."""
-        self._own = tuple(os.path.realpath(each) + os.sep for each in own)
-        kept = self._by_path.items()
-        self._by_path = {path: use for path, use in kept if not path.startswith(self._own)}
+        """Start to record, except for the trial's own directories, which no other trial uses."""
+        self._own = tuple(os.path.realpath(directory) + os.sep for directory in own)
+        self._by_path = {
+            path: use for path, use in self._by_path.items() if not path.startswith(self._own)
+        }
         self.find.cache_clear()
         self.active = True
 
     def look(self, roots: Iterable[str], own: Iterable[str] = ()) -> None:
         """Remember what is in the directories ``roots``, and below them, except in ``own``: it is input."""
         with self.unrecorded():
-            self._outputs = tuple(os.path.realpath(each) + os.sep for each in own)
-            self._roots, self.before = tuple(roots), Listing()
+            self._outputs = tuple(os.path.realpath(directory) + os.sep for directory in own)
+            self._roots = tuple(roots)
+            self.before = Listing()
             self.before.add(self._roots, own=self._outputs)
 
     def uses(self, *, ended: bool = False) -> tuple[FileUse, ...]:
@@ -101,22 +108,22 @@ class FileRecorder:
             if ended:
                 self._look_again()
                 self.active = False
-            found = [use for use in list(self._by_path.values()) if _matters(use)]
-            for use in found if ended else ():
+            uses = [use for use in list(self._by_path.values()) if _matters(use)]
+            for use in uses if ended else ():
                 if use.wrote and not use.digest:
                     use.digest = content_digest(use.path)
-            return tuple(found)
+            return tuple(uses)
 
     def _look_again(self) -> None:
-        """Record the files that are new or others since `look`, and that nobody was seen to write."""
+        """Record the files that are new or have changed since `look`, without a recorded write."""
         if not self._roots:
             return
         after = Listing()
         after.add(self._roots, own=self._outputs)
         after.add(self._beside - after.listed, own=self._outputs, deep=False)
         new = list(self.before.new_in(after))
-        left = [path for path in (*new, *self.before.changed_in(after)) if after.states[path]]
-        for path in left[:_MOST_LEFT]:
+        paths = [path for path in (*new, *self.before.changed_in(after)) if after.states[path]]
+        for path in paths[:_MOST_LEFT]:
             use = self._by_path.get(path)
             if path.endswith(CODE) or (use is not None and use.wrote):
                 continue
@@ -131,25 +138,27 @@ class FileRecorder:
     @contextmanager
     def unrecorded(self) -> Iterator[None]:
         """Context manager within which this thread's uses are not recorded."""
-        before, self._inside.on = getattr(self._inside, "on", False), True
+        nested = getattr(self._inside, "on", False)
+        self._inside.on = True
         try:
             yield
         finally:
-            self._inside.on = before
+            self._inside.on = nested
 
     def used(self, name: Any, kinds: int) -> None:
         """Record a use of a file by the name that the caller wrote."""
         if self.before_write is not None and kinds & WRITES:
             self.before_write(_resolved(name), kinds == WRITES)
-        seen = self.find(name)
-        if seen is None or not kinds & ~seen.done:
+        use = self.find(name)
+        if use is None or not kinds & ~use.done:
             return  # the usual case of a loop that opens files
         caller = "" if not kinds & (READS | ASKS) else _caller()
         if caller.endswith("/csv_logger.py"):
             kinds &= ~READS  # it looks for the header of a file that it appends to
         if kinds != ASKS or not any(library in caller for library in _OVERWRITERS):
+            # A digest opens the file, which must not count as a use.
             with self.unrecorded():
-                _record(seen, kinds)
+                _record(use, kinds)
 
     def closed(self, name: Any, mode: str) -> None:
         """Record that a file was closed to which this process has written.
@@ -158,19 +167,21 @@ class FileRecorder:
         that is appended to in each step needs none: what another trial appends changes it. A file that was
         opened to be updated may be mapped into memory, by which it changes after it is closed.
         """
-        seen = self.find(name)
-        if seen is not None and seen.wrote and not {*mode} & {*"r+"}:
+        use = self.find(name)
+        if use is not None and use.wrote and not {*mode} & {*"r+"}:
             with self.unrecorded():
-                seen.closed = _state(seen.path)
-                seen.digest = "" if "a" in mode else content_digest(seen.path)
+                use.closed = _state(use.path)
+                use.digest = "" if "a" in mode else content_digest(use.path)
 
     def renamed(self, source: Any, target: Any, *_: Any, **__: Any) -> None:
         """Record that a file is about to replace another one."""
         self.used(target, WRITES)
-        before, after = (self._by_path.get(_resolved(each)) for each in (source, target))
-        if before is None or not before.closed or after is None:
+        source_use, target_use = (self._by_path.get(_resolved(name)) for name in (source, target))
+        if source_use is None or not source_use.closed or target_use is None:
             return
-        after.closed, after.digest, before.closed = before.closed, before.digest, None
+        target_use.closed = source_use.closed
+        target_use.digest = source_use.digest
+        source_use.closed = None
 
     def _find_or_make(self, name: Any) -> FileUse | None:
         """Return the record of a file; None if its uses are not recorded."""
@@ -186,8 +197,8 @@ class FileRecorder:
     def _look_beside(self, path: str) -> None:
         """Remember what is in the directory of a file outside of the roots, once."""
         directory = os.path.dirname(path)  # noqa: PTH120 - for each file
-        known = f"{directory}/".startswith(tuple(f"{root}/" for root in self._roots))
-        if not self._roots or known or directory in self._beside:
+        in_roots = f"{directory}/".startswith(tuple(f"{root}/" for root in self._roots))
+        if not self._roots or in_roots or directory in self._beside:
             return
         self._beside.add(directory)
         if f"{directory}/" != os.path.realpath(tempfile.gettempdir()) + os.sep:
@@ -202,26 +213,31 @@ class FileRecorder:
         )
 
 
-def _record(seen: FileUse, kinds: int) -> None:
-    state = _state(seen.path)
-    if not (seen.asked or seen.wrote):
-        seen.existed = state is not None
-    if kinds & READS and seen.closed is not None and seen.closed != state:
+def _record(use: FileUse, kinds: int) -> None:
+    state = _state(use.path)
+    if not (use.asked or use.wrote):
+        use.existed = state is not None
+    if kinds & READS and use.closed is not None and use.closed != state:
         # Other content than this process has written, or its state after the same was written again.
-        if seen.digest and content_digest(seen.path) == seen.digest:
-            seen.closed = state
-        elif not seen.changed:
-            seen.changed, seen.read_at = True, _user() or seen.read_at
-    if kinds & (READS | ASKS) and not seen.wrote:
-        seen.read_at, seen.asked = seen.read_at or _user(), True
-        if kinds & READS and not seen.read_digest and state is not None:
-            seen.existed, seen.read_digest = True, content_digest(seen.path)
+        if use.digest and content_digest(use.path) == use.digest:
+            use.closed = state
+        elif not use.changed:
+            use.changed = True
+            use.read_at = _user() or use.read_at
+    if kinds & (READS | ASKS) and not use.wrote:
+        use.read_at = use.read_at or _user()
+        use.asked = True
+        if kinds & READS and not use.read_digest and state is not None:
+            use.existed = True
+            use.read_digest = content_digest(use.path)
     if kinds & WRITES:
-        seen.appends = bool(kinds & KEEPS) and (seen.appends or not seen.wrote)
-        seen.wrote, seen.digest, seen.closed = True, "", None
-        seen.wrote_at = seen.wrote_at or _user()
+        use.appends = bool(kinds & KEEPS) and (use.appends or not use.wrote)
+        use.wrote = True
+        use.digest = ""
+        use.closed = None
+        use.wrote_at = use.wrote_at or _user()
     # A file that is not there may come to exist, and one that was written may be changed.
-    seen.done = ASKS if seen.wrote else seen.done | (kinds if seen.read_digest else kinds & ~READS)
+    use.done = ASKS if use.wrote else use.done | (kinds if use.read_digest else kinds & ~READS)
 
 
 def _matters(use: FileUse) -> bool:
@@ -234,7 +250,7 @@ RECORDER = FileRecorder()
 
 
 def install() -> None:
-    """Install the audit hook and the wrappers in this process, once, and begin to record."""
+    """Install the audit hook and the wrappers in this process, once, and start to record."""
     _watch()
     RECORDER.begin()
 
@@ -283,9 +299,10 @@ def _watch() -> None:
     _observe(io, "open", _opening)
     builtins.open = io.open
     _observe(os, "stat", looked_for)
-    # `shutil` asks these sets what ``os.stat`` can do.
+    # `shutil` looks in these sets for what ``os.stat`` can do.
     for capable in (os.supports_dir_fd, os.supports_fd, os.supports_follow_symlinks):
         capable.add(os.stat)
+    # The private base of `tf.io.gfile.GFile`, which TensorFlow itself uses.
     _observe(file_io.FileIO, "__init__", opened)
     _observe(file_io.FileIO, "close", lambda file: _at_close(_text(file.name), file.mode))
     for module, exists in ((file_io, "file_exists_v2"), (tf.io.gfile, "exists")):
@@ -299,8 +316,8 @@ def _watch() -> None:
     )
 
 
-def _observe(owner: Any, name: str, tell: Callable[..., Any]) -> None:
-    """Replace ``owner.name`` by a function that calls ``tell`` first, and afterwards what ``tell`` returns."""
+def _observe(owner: Any, name: str, observer: Callable[..., Any]) -> None:
+    """Replace ``owner.name`` by a function that calls ``observer`` before it, and what that returns after it."""
     original = getattr(owner, name)
 
     @functools.wraps(original)
@@ -308,7 +325,7 @@ def _observe(owner: Any, name: str, tell: Callable[..., Any]) -> None:
         after = None
         if RECORDER.records:
             try:
-                after = tell(*arguments, **options)
+                after = observer(*arguments, **options)
             except TypeError:
                 original(*arguments, **options)  # of wrong arguments, its own error is clearer
                 raise
@@ -324,19 +341,20 @@ def _opening(file: Any, mode: str = "r", *_: Any, **__: Any) -> Callable[[Any], 
     """Return a function that lets an open file report its closing, if this process has written to it."""
     name = os.fspath(file) if isinstance(file, os.PathLike) else file
 
-    def watch(made: Any) -> None:
-        seen = RECORDER.find(name)
-        if seen is None or not seen.wrote:
+    def watch(stream: Any) -> None:
+        use = RECORDER.find(name)
+        if use is None or not use.wrote:
             return
-        this = weakref.ref(made)  # the file must still be closed when its last reference is gone
+        # The file must still be closed when its last other reference is gone.
+        reference = weakref.ref(stream)
 
         def close() -> None:
-            held = this()
-            if held is not None and not held.closed:
-                type(held).close(held)
+            open_stream = reference()
+            if open_stream is not None and not open_stream.closed:
+                type(open_stream).close(open_stream)
                 RECORDER.closed(name, mode)
 
-        made.close = close
+        stream.close = close
 
     return watch
 
@@ -357,8 +375,8 @@ def _text(name: Any) -> str:
     if isinstance(name, str | bytes | os.PathLike):
         return os.fsdecode(name)
     numpy = getattr(name, "numpy", None)
-    found = numpy() if numpy is not None else b""
-    return os.fsdecode(found) if isinstance(found, str | bytes) else ""
+    value = numpy() if numpy is not None else b""
+    return os.fsdecode(value) if isinstance(value, str | bytes) else ""
 
 
 def _resolved(name: Any) -> str:
@@ -371,17 +389,18 @@ def _resolved(name: Any) -> str:
 def _state(path: str) -> tuple[int, ...] | None:
     """Return device, inode, size and time (ns) of a regular file, which writing changes; None if there is none."""
     try:
-        found = os.stat(path)  # noqa: PTH116 - for each file that is opened
+        status = os.stat(path)  # noqa: PTH116 - for each file that is opened
     except (OSError, ValueError):
+        # There is no such file, or its name has a NUL.
         return None
-    regular = stat.S_ISREG(found.st_mode)
-    return (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns) if regular else None
+    regular = stat.S_ISREG(status.st_mode)
+    return (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns) if regular else None
 
 
 def _caller() -> str:
     """Return the file of the code that opens or looks for a file, outside of Python's functions for paths."""
     frames = outward(sys._getframe())
-    for frame in itertools.dropwhile(lambda each: each.f_code.co_filename == __file__, frames):
+    for frame in itertools.dropwhile(lambda inner: inner.f_code.co_filename == __file__, frames):
         # Keras's `file_utils.File` only calls ``open``.
         if not frame.f_code.co_filename.endswith(_LOOKING) and frame.f_code.co_name != "File":
             return frame.f_code.co_filename
@@ -391,6 +410,7 @@ def _caller() -> str:
 def _user() -> str:
     """Return the user's line that this is called for, or else the class of Keras's callback."""
     callback = ""
+    # Above this function and `_record`.
     for frame in outward(sys._getframe(2)):
         file = frame.f_code.co_filename
         if file.startswith(_PACKAGE):

@@ -24,7 +24,7 @@ class FileUse:
         asked: Whether the trial looked for the file, or tried to read it, before it wrote to it.
         wrote: Whether the trial wrote to the file.
         appends: Whether it only added to what the file contained.
-        left: Whether the file was new, or another one, at the trial's end, and nobody was seen to write it.
+        left: Whether the file was new, or another one, at the trial's end, without a recorded write.
         changed: Whether another process changed what the trial wrote before it read it again.
         read_digest: Digest of the content that the trial read and had not written; empty if it read none.
         digest: Digest of the content that the trial wrote last; empty if it is unknown.
@@ -54,7 +54,7 @@ class FileUse:
         return self.path.removeprefix(f"{Path.cwd()}/")
 
 
-_STORED = [each.name for each in fields(FileUse) if each.name not in ("closed", "done")]
+_STORED = [field.name for field in fields(FileUse) if field.name not in ("closed", "done")]
 
 
 def uses_to_json(uses: Iterable[FileUse]) -> dict[str, Any]:
@@ -74,18 +74,18 @@ def shown_files(stored: Iterable[Mapping[str, Any]]) -> dict[str, list[Any]]:
 
     ``"sought"`` marks a written file that the trial had looked for, or tried to read, and not found.
     """
-    shown: dict[str, list[Any]] = {"read": [], "written": [], "notices": []}
+    entries: dict[str, list[Any]] = {"read": [], "written": [], "notices": []}
     latest: dict[str, FileUse] = {}
     for files in stored:
         latest |= {use.path: use for use in uses_from_json(files)}
-        shown["notices"] += [n for n in files.get("notices", ()) if n not in shown["notices"]]
+        entries["notices"] += [n for n in files.get("notices", ()) if n not in entries["notices"]]
     for use in latest.values():
         if use.read_digest:
-            shown["read"].append({"path": use.path, "digest": use.read_digest})
+            entries["read"].append({"path": use.path, "digest": use.read_digest})
         if use.wrote or use.left:
             sought = {"sought": True} if use.asked and not use.existed else {}
-            shown["written"].append({"path": use.path, "digest": use.digest or None, **sought})
-    return shown
+            entries["written"].append({"path": use.path, "digest": use.digest or None, **sought})
+    return entries
 
 
 @dataclass(frozen=True)
@@ -120,23 +120,25 @@ def in_a_run(trial: TrialUses, others: Sequence[TrialUses]) -> Iterator[FileFind
     attempts at the trial, the latest last.
     """
     for use in trial.uses:
-        theirs = [(each.who, u) for each in others for u in each.uses if u.path == use.path]
-        of_others = [(who, other) for who, other in theirs if who != trial.who]
-        # What another trial reported before this one wrote is judged now.
+        other_uses = _uses_of(use.path, others)
+        of_others = [(who, other) for who, other in other_uses if who != trial.who]
+        # A change that another trial reported before this one wrote can be explained only now.
         for who, other in dict(of_others).items() if use.wrote else ():
             if other.changed:
                 yield _changed(who, other, trial.who, use)
         wrote = [(who, other) for who, other in of_others if other.wrote]
-        if not any(other.wrote for _, other in theirs):
+        if not any(other.wrote for _, other in other_uses):
             wrote = [(who, other) for who, other in of_others if other.left]
-        read = [(who, other) for who, other in theirs if other.read_digest and not other.wrote]
-        who, written = wrote[-1] if wrote else ("another process", FileUse(use.path))
+        read = [(who, other) for who, other in other_uses if other.read_digest and not other.wrote]
+        who, writer_use = wrote[-1] if wrote else ("another process", FileUse(use.path))
         if use.changed:
-            yield _changed(trial.who, use, who, written)
+            yield _changed(trial.who, use, who, writer_use)
         elif wrote and use.asked and use.existed:
-            yield from _dependent(trial.who, use, who, written)
+            yield from _dependent(trial.who, use, who, writer_use)
         elif (
-            wrote and _differ(use.digest, written.digest) and not (use.appends and written.appends)
+            wrote
+            and _differ(use.digest, writer_use.digest)
+            and not (use.appends and writer_use.appends)
         ):
             message = (
                 f"{who} and {trial.who} both write {use.name}{_by(use.wrote_at)}, and what is left is one "
@@ -153,11 +155,21 @@ def in_a_run(trial: TrialUses, others: Sequence[TrialUses]) -> Iterator[FileFind
             yield FileFinding("note", use.path, message)
 
 
-def _dependent(reader: str, use: FileUse, writer: str, written: FileUse) -> Iterator[FileFinding]:
+def _uses_of(path: str, attempts: Iterable[TrialUses]) -> list[tuple[str, FileUse]]:
+    """Return the uses of one file, each with its trial, in the order of the attempts."""
+    uses = []
+    for attempt in attempts:
+        uses += [(attempt.who, use) for use in attempt.uses if use.path == path]
+    return uses
+
+
+def _dependent(
+    reader: str, use: FileUse, writer: str, writer_use: FileUse
+) -> Iterator[FileFinding]:
     """Yield a finding about a file that a trial found and read, or looked for, and another one wrote."""
-    did = "wrote" if written.wrote else "left"
-    where = f"which {writer} {did}{_by(written.wrote_at)}"
-    if written.wrote and _differ(use.read_digest, use.digest):
+    did = "wrote" if writer_use.wrote else "left"
+    where = f"which {writer} {did}{_by(writer_use.wrote_at)}"
+    if writer_use.wrote and _differ(use.read_digest, use.digest):
         message = (
             f"{reader} is not independent: {_at(use.read_at)}reads {use.name}, {where}, and writes other "
             f"content to it{_by(use.wrote_at)}; {CURE_OR_BEFORE}"
@@ -172,13 +184,13 @@ def _dependent(reader: str, use: FileUse, writer: str, written: FileUse) -> Iter
         yield FileFinding("warning", use.path, message)
 
 
-def _changed(reader: str, use: FileUse, writer: str, written: FileUse) -> FileFinding:
+def _changed(reader: str, use: FileUse, writer: str, writer_use: FileUse) -> FileFinding:
     message = (
         f"{reader} is not independent: {_at(use.read_at)}uses {use.name}, which {writer} "
-        f"wrote{_by(written.wrote_at)} at the same time, so that it has changed since {reader} wrote "
+        f"wrote{_by(writer_use.wrote_at)} at the same time, so that it has changed since {reader} wrote "
         f"it{_by(use.wrote_at)}; in a factory, {CURE}"
     )
-    return FileFinding("error" if written.wrote else "warning", use.path, message)
+    return FileFinding("error" if writer_use.wrote else "warning", use.path, message)
 
 
 def _differ(first: str, second: str) -> bool:

@@ -1,7 +1,7 @@
 """Bounded walk through the directories that a trial works in.
 
-A file that C++ or another program writes is announced by nobody; but it is there afterwards, or has another size,
-time or inode. So what a trial leaves is the difference of two walks.
+No audit event announces a file that C++ or another program writes. Afterwards it exists, or has another size,
+time or inode. So the files that a trial leaves are the difference of two walks.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ MOST_ENTRIES = 20_000
 """Maximum number of entries of one walk."""
 
 ASIDE = ".sweeper-aside"
-"""Directory with what `sweeper check` has set aside."""
+"""Directory to which `sweeper check` moves files."""
 
 CODE = (".py", ".pyc", ".pyi", ".so")
 _SKIPPED = frozenset({ASIDE, "__pycache__", ".git", ".hg", ".svn", "node_modules"})
@@ -51,10 +51,10 @@ class Listing:
             if directory in self.listed:
                 continue
             try:
-                with os.scandir(directory) as found:
-                    entries = list(found)
+                with os.scandir(directory) as scan:
+                    entries = list(scan)
             except OSError:
-                continue  # it is gone, or nobody may read it
+                continue  # it was removed meanwhile, or cannot be read
             if directory not in roots and not _MARKED.isdisjoint(e.name for e in entries):
                 continue
             if len(self.states) + len(entries) > MOST_ENTRIES:
@@ -79,7 +79,7 @@ class Listing:
                 yield path
 
     def changed_in(self, after: Listing) -> Iterator[str]:
-        """Yield the paths of files that are others ``after``."""
+        """Yield the paths of files that have changed ``after``."""
         for path, state in after.states.items():
             if self.states.get(path, state) != state:
                 yield path
@@ -87,8 +87,9 @@ class Listing:
 
 def _state_of(entry: os.DirEntry[str]) -> State:
     try:
-        found = entry.stat(follow_symlinks=False)
+        status = entry.stat(follow_symlinks=False)
     except OSError:
+        # It was removed meanwhile.
         return (0,)
-    regular = stat.S_ISREG(found.st_mode) or stat.S_ISLNK(found.st_mode)
-    return (found.st_size, found.st_mtime_ns, found.st_ino) if regular else (0,)
+    regular = stat.S_ISREG(status.st_mode) or stat.S_ISLNK(status.st_mode)
+    return (status.st_size, status.st_mtime_ns, status.st_ino) if regular else (0,)

@@ -1,1 +1,1 @@
-"""Looks at the user's objects and code without running either: what sorts there are, what code uses."""
+"""Inspection of the user's objects and code without running either: sorts of objects, and names in code."""

@@ -41,6 +41,7 @@ def parts_of(value: Any, where: str, *, of_users_class: bool) -> Iterator[tuple[
 
 
 def closure_of(function: types.FunctionType) -> Iterator[tuple[str, object]]:
+    """Yield the variables of a function's closure, by name."""
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
         # A variable that is not assigned yet has an empty cell.
         with contextlib.suppress(ValueError):
@@ -78,6 +79,7 @@ def assigned_by(cls: type, *, library: bool) -> frozenset[str]:
 
 @functools.cache
 def _assigned_in(code: types.CodeType) -> frozenset[str]:
+    # Opcodes are at even offsets. To disassemble methods that assign nothing would take long.
     if dis.opmap["STORE_ATTR"] not in code.co_code[::2]:
         return frozenset()
     return frozenset(_assigned_to_first_argument(code))
@@ -89,10 +91,20 @@ def read_keras() -> None:
 
     layers = keras.layers
     for cls in (
-        *(keras.Model, keras.Sequential, layers.Dense, layers.Dropout, layers.BatchNormalization),
-        *(layers.Conv2D, layers.Embedding, layers.LSTM, layers.LayerNormalization),
-        *(keras.optimizers.Adam, keras.optimizers.SGD, keras.callbacks.Callback),
-        *(keras.losses.MeanSquaredError, keras.metrics.MeanSquaredError),
+        keras.Model,
+        keras.Sequential,
+        layers.Dense,
+        layers.Dropout,
+        layers.BatchNormalization,
+        layers.Conv2D,
+        layers.Embedding,
+        layers.LSTM,
+        layers.LayerNormalization,
+        keras.optimizers.Adam,
+        keras.optimizers.SGD,
+        keras.callbacks.Callback,
+        keras.losses.MeanSquaredError,
+        keras.metrics.MeanSquaredError,
     ):
         assigned_by(cls, library=True)
 
@@ -104,6 +116,7 @@ def _assigned_to_first_argument(code: types.CodeType) -> Iterator[str]:
     for instruction in dis.get_instructions(code):
         if instruction.opname in _NO_OPERATION:
             continue
+        # `self.count += 1` copies `self`, and swaps it with the sum before it is stored.
         if (
             instruction.opname == "STORE_ATTR"
             and previous is not None
@@ -163,17 +176,17 @@ def names_in(function: types.FunctionType) -> frozenset[str]:
 
 def strings_in(functions: Iterable[object]) -> frozenset[str]:
     """Return the texts in the code of functions, and of the user's functions that they name."""
-    found: set[str] = set()
-    seen: set[types.FunctionType] = set()
-    ahead = [each for member in functions for each in functions_of(member)]
+    texts: set[str] = set()
+    visited: set[types.FunctionType] = set()
+    ahead = [function for member in functions for function in functions_of(member)]
     while ahead:
         function = ahead.pop()
-        if function in seen or not is_users(function.__code__.co_filename):
+        if function in visited or not is_users(function.__code__.co_filename):
             continue
-        seen.add(function)
+        visited.add(function)
         for code in all_codes(function.__code__):
-            found.update(text for text in code.co_consts if isinstance(text, str))
+            texts.update(text for text in code.co_consts if isinstance(text, str))
         for _, value in (*globals_of(function), *closure_of(function)):
             if type(value) is types.FunctionType:
                 ahead.append(value)
-    return frozenset(found)
+    return frozenset(texts)

@@ -24,10 +24,24 @@ from sweeper.records.code import digest_of
 
 _OF_THE_MOMENT = frozenset(
     {
-        *("datetime", "genericpath", "getpass", "multiprocessing", "os", "platform", "posix"),
+        "datetime",
+        "genericpath",
+        "getpass",
+        "multiprocessing",
         # A script's own process has no seed.
-        *("random", "numpy.random"),
-        *("psutil", "secrets", "socket", "subprocess", "sys", "tempfile", "threading", "time"),
+        "numpy.random",
+        "random",
+        "os",
+        "platform",
+        "posix",
+        "psutil",
+        "secrets",
+        "socket",
+        "subprocess",
+        "sys",
+        "tempfile",
+        "threading",
+        "time",
         "uuid",
     }
 )
@@ -35,6 +49,7 @@ _OF_THE_MOMENT = frozenset(
 
 _SCALARS = frozenset({type(None), bool, int, float, complex, str, bytes, range, slice})
 _DEEPEST = 40
+"""Maximum depth of containers in containers; a deeper value is not plain."""
 
 
 class ValueTexts:

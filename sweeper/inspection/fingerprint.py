@@ -47,6 +47,8 @@ from sweeper.inspection.sources import (
 from sweeper.records.code import NO_TEXT, CodeFingerprint, CodePart, digest_of
 
 _DEEPEST = 12
+"""Maximum number of wrappers around a function that are followed."""
+
 _NOT_COMPARED = frozenset({"__doc__", "__module__", "__firstlineno__", "__qualname__"})
 
 Chain = tuple[str, ...]
@@ -64,8 +66,8 @@ class _Reader:
     def __init__(self, roots: Mapping[str, object]) -> None:
         self._parts: dict[str, CodePart] = {}
         self._roots = roots
-        own = (f.__code__.co_filename for r in roots.values() for f in _functions_at(r))
-        self._own_file = next(own, "")
+        files = (f.__code__.co_filename for r in roots.values() for f in _functions_at(r))
+        self._own_file = next(files, "")
         self._texts = ValueTexts(self._own_file)
         self._sources: dict[str, Source] = {}
         self._by_value: dict[tuple[str, int], Collection[str]] = {}
@@ -85,9 +87,9 @@ class _Reader:
         self._waiting.append(functools.partial(read, *arguments))
 
     def _is_new(self, *key: Hashable) -> bool:
-        known = key in self._done
+        repeated = key in self._done
         self._done.add(key)
-        return not known
+        return not repeated
 
     def _reach(self, where: str, value: object) -> None:
         """Add a value: its text if it is plain, otherwise its kind or name, and its parts."""
@@ -101,6 +103,7 @@ class _Reader:
         if text is not None:
             self._add(where, CodePart(digest_of(text)))
         if not is_plain and id(value) not in self._seen:
+            # The reference keeps the id from being used again.
             self._seen[id(value)] = value
             self._later(self._object, value, where)
 
@@ -115,14 +118,17 @@ class _Reader:
                 self._reach(name, part)
 
     def _function(self, function: types.FunctionType, where: str) -> None:
-        code, namespace = function.__code__, function.__globals__
+        code = function.__code__
+        namespace = function.__globals__
         file = code.co_filename
         label = f"{self._prefix(namespace, file)}{code.co_qualname}"
         users = self._is_users(file)
-        for variable, held in closure_of(function):
+        for variable, content in closure_of(function):
             # Other contents of a library's decorator belong to the library, whose version is stored.
-            if variable != "__class__" and (users or where in self._roots or _defines_itself(held)):
-                self._reach(f"closure variable {variable!r} of {label}", held)
+            if variable != "__class__" and (
+                users or where in self._roots or _defines_itself(content)
+            ):
+                self._reach(f"closure variable {variable!r} of {label}", content)
         if "__wrapped__" in function.__dict__:
             self._reach(where, function.__dict__["__wrapped__"])
         if not users:
@@ -155,15 +161,21 @@ class _Reader:
         if not self._is_users_definition(cls):
             return
         for function in _methods_of(cls):
-            for variable, held in closure_of(function):
+            for variable, content in closure_of(function):
                 if variable != "__class__":
-                    self._reach(f"closure variable {variable!r} of {function.__qualname__}", held)
+                    self._reach(
+                        f"closure variable {variable!r} of {function.__qualname__}", content
+                    )
         file = _file_of_class(cls)
         source = self._source(file)
-        own = _own_methods_of(cls)
+        methods = _own_methods_of(cls)
         name = cls.__qualname__.partition(".")[0]
-        namespace = own[0].__globals__ if own else vars(sys.modules.get(cls.__module__, ast))
-        if name in source.bindings and source.runs(f.__code__ for f in own if _file_of(f) == file):
+        namespace = (
+            methods[0].__globals__ if methods else vars(sys.modules.get(cls.__module__, ast))
+        )
+        if name in source.bindings and source.runs(
+            f.__code__ for f in methods if _file_of(f) == file
+        ):
             self._variable(name, namespace, source)
             return
         label = f"{self._prefix(namespace, file)}{cls.__qualname__}"
@@ -178,8 +190,10 @@ class _Reader:
         if _is_of_this_package(value) or not self._is_new(source.file, name):
             return
         functions = _own_methods_of(value) if isinstance(value, type) else [value]
-        own = [f for f in functions if type(f) is types.FunctionType and _file_of(f) == source.file]
-        if not source.runs(f.__code__ for f in own):
+        own_functions = [
+            f for f in functions if type(f) is types.FunctionType and _file_of(f) == source.file
+        ]
+        if not source.runs(f.__code__ for f in own_functions):
             self._reach(name, value)
             return
         label = f"{self._prefix(namespace, source.file)}{name}"
@@ -220,9 +234,9 @@ class _Reader:
                     f"{getattr(node, 'level', '')}{getattr(node, 'module', '')}:{meaning(alias)}"
                     for node, alias in source.imports.get(name, ())
                 ]
-            for each in ast.walk(statement) if self._is_new(statement) else ():
-                if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-                    for module in _imported_in(each, _package_of(namespace)):
+            for child in ast.walk(statement) if self._is_new(statement) else ():
+                if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+                    for module in _imported_in(child, _package_of(namespace)):
                         self._module(module)
         if statements:
             self._add(label, _part_of(statements, source, *texts))
@@ -271,8 +285,8 @@ class _Reader:
         source = self._source(file)
         self._add(f"module {name}", _part_of(source.compared.body, source))
         package = name if Path(file).name == "__init__.py" else name.rpartition(".")[0]
-        for each in _imported_in(source.compared, package):
-            self._later(self._module, each)
+        for imported in _imported_in(source.compared, package):
+            self._later(self._module, imported)
 
     def _source(self, file: str) -> Source:
         if file not in self._sources:
@@ -299,7 +313,8 @@ class _Reader:
 
     def _add(self, name: str, part: CodePart) -> None:
         """Add a part; if the name is taken, with a number after it."""
-        number, free = 1, name
+        number = 1
+        free = name
         while free in self._parts:
             if self._parts[free] == part:
                 return
@@ -325,18 +340,19 @@ def _used_in(statement: ast.stmt) -> dict[str, frozenset[Chain]]:
     tree = ast.Module([statement], [])
     code = compile(tree, "", "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True)
     # The compiler knows which names are local to a function.
-    names = {name for each in all_codes(code) for name in each.co_names}
-    found: dict[str, set[Chain]] = {}
+    names = {name for inner_code in all_codes(code) for name in inner_code.co_names}
+    chains_by_name: dict[str, set[Chain]] = {}
     inner: set[ast.AST] = set()
     for node in ast.walk(statement):
-        base, chain = node, list[str]()
+        base = node
+        chain = list[str]()
         while isinstance(base, ast.Attribute):
             chain.insert(0, base.attr)
             base = base.value
             inner.add(base)
         if isinstance(base, ast.Name) and base.id in names and node not in inner:
-            found.setdefault(base.id, set()).add(tuple(chain))
-    return {name: frozenset(chains) for name, chains in found.items()}
+            chains_by_name.setdefault(base.id, set()).add(tuple(chain))
+    return {name: frozenset(chains) for name, chains in chains_by_name.items()}
 
 
 @functools.lru_cache(maxsize=4096)
@@ -350,12 +366,12 @@ def _part_of(statements: Iterable[ast.stmt], source: Source, *texts: str) -> Cod
 
 
 def _imported_in(node: ast.AST, package: str) -> Iterator[str]:
-    for each in ast.walk(node):
-        if isinstance(each, ast.Import):
-            yield from (alias.name for alias in each.names)
-        elif isinstance(each, ast.ImportFrom) and (base := _absolute(each, package)):
+    for child in ast.walk(node):
+        if isinstance(child, ast.Import):
+            yield from (alias.name for alias in child.names)
+        elif isinstance(child, ast.ImportFrom) and (base := _absolute(child, package)):
             yield base
-            yield from (f"{base}.{alias.name}" for alias in each.names)
+            yield from (f"{base}.{alias.name}" for alias in child.names)
 
 
 def _absolute(node: ast.ImportFrom, package: str) -> str:
@@ -405,17 +421,21 @@ def _file_of_class(cls: type) -> str:
     if file and cls.__module__ != "__main__":
         return file
     files = map(_file_of, _own_methods_of(cls))
-    return next((each for each in files if not each.startswith("<string")), file)
+    return next((path for path in files if not path.startswith("<string")), file)
+
+
+def _text_of_constant(value: object) -> str:
+    if isinstance(value, types.CodeType):
+        return _text_of_code(value)
+    if isinstance(value, frozenset):
+        # Its order differs between processes.
+        return repr(sorted(map(repr, value)))
+    return repr(value)
 
 
 def _text_of_code(code: types.CodeType) -> str:
     """Return a text for code without a known source: its instructions, names and constants."""
-    constants = [
-        _text_of_code(value)
-        if isinstance(value, types.CodeType)
-        else repr(sorted(map(repr, value)) if isinstance(value, frozenset) else value)
-        for value in code.co_consts
-    ]
+    constants = [_text_of_constant(value) for value in code.co_consts]
     names = (code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars)
     counts = (code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount, code.co_flags)
     return f"{code.co_code.hex()}{names}{counts}{constants}"

@@ -64,7 +64,7 @@ OWN = frozenset(
         "_iterations",
         "_learning_rate",
         "_model_variables_moving_average",
-        # What a callback is given when training begins.
+        # Attributes that Keras sets on a callback when training starts.
         "_model",
         "params",
     }

@@ -93,9 +93,9 @@ def _name_of(node: ast.AST) -> str:
     return ""
 
 
-def _is_measured(value: ast.expr, names: Mapping[str, Any], found: Collection[str]) -> bool:
+def _is_measured(value: ast.expr, names: Mapping[str, Any], measured: Collection[str]) -> bool:
     return any(
-        (isinstance(node, ast.Call) and _is_clock(node.func, names)) or _name_of(node) in found
+        (isinstance(node, ast.Call) and _is_clock(node.func, names)) or _name_of(node) in measured
         for node in ast.walk(value)
     )
 

@@ -74,8 +74,14 @@ PLAIN_TYPES = frozenset({type(None), bool, int, float, complex, str, bytes})
 """Types of values without parts, which containers may hold in large numbers."""
 
 _ATOMS = (
-    *(*PLAIN_TYPES, bytearray, range, slice),
-    *(types.BuiltinFunctionType, types.CodeType, types.FrameType, types.TracebackType),
+    *PLAIN_TYPES,
+    bytearray,
+    range,
+    slice,
+    types.BuiltinFunctionType,
+    types.CodeType,
+    types.FrameType,
+    types.TracebackType,
 )
 """Types of leaves; their subclasses may have attributes."""
 
@@ -118,11 +124,37 @@ _RANKED = {id(base): (rank, sort) for rank, (sort, bases) in enumerate(_BY_BASE)
 
 _OPAQUE = frozenset(
     {
-        *("absl", "h5py", "jax", "jaxlib", "ml_dtypes", "numpy", "pandas", "scipy", "sweeper"),
+        "absl",
+        "h5py",
+        "jax",
+        "jaxlib",
+        "ml_dtypes",
+        "numpy",
+        "pandas",
+        "scipy",
+        "sweeper",
         "tensorflow",
-        *("_io", "_thread", "ast", "asyncio", "concurrent", "datetime", "decimal", "fractions"),
-        *("inspect", "io", "logging", "multiprocessing", "os", "pathlib", "re", "socket", "ssl"),
-        *("subprocess", "threading", "typing", "uuid"),
+        "_io",
+        "_thread",
+        "ast",
+        "asyncio",
+        "concurrent",
+        "datetime",
+        "decimal",
+        "fractions",
+        "inspect",
+        "io",
+        "logging",
+        "multiprocessing",
+        "os",
+        "pathlib",
+        "re",
+        "socket",
+        "ssl",
+        "subprocess",
+        "threading",
+        "typing",
+        "uuid",
     }
 )
 """Libraries whose objects hold no objects of the user, except for the sorts above."""
@@ -138,13 +170,14 @@ _HERE = str(Path(__file__).parents[1])
 
 def per_class(function: Callable[[type], _Result]) -> Callable[[type], _Result]:
     """Cache the results of a function by the identity of a class, whose metaclass may define ``__eq__``."""
-    known: dict[int, tuple[type, _Result]] = {}
+    results: dict[int, tuple[type, _Result]] = {}
 
     def cached(cls: type) -> _Result:
-        found = known.get(id(cls))
-        if found is None:
-            found = known[id(cls)] = (cls, function(cls))
-        return found[1]
+        entry = results.get(id(cls))
+        if entry is None:
+            # The reference to the class keeps its id from being used again.
+            entry = results[id(cls)] = (cls, function(cls))
+        return entry[1]
 
     return cached
 
@@ -160,7 +193,7 @@ def _sort_of_class(cls: type) -> Sort:
     if any(cls is atom for atom in _ATOMS):
         return Sort.LEAF
     if ranked:
-        return min(ranked, key=lambda found: found[0])[1]
+        return min(ranked, key=lambda row: row[0])[1]
     module = module_of(cls)
     root = module.partition(".")[0]
     if root in ("wrapt", "tensorflow") and any(module_of(b).startswith("wrapt") for b in bases):
@@ -234,11 +267,11 @@ def _storage(cls: type) -> tuple[Callable[[Any], Any] | None, dict[str, Any]]:
     reader: Callable[[Any], Any] | None = None
     slots: dict[str, Any] = {}
     for base in bases:
-        own = type.__dict__["__dict__"].__get__(base)
-        found = own.get("__dict__")
-        if reader is None and type(found) in _MEMBERS:
-            reader = found.__get__
-        for name, member in own.items():
+        members = type.__dict__["__dict__"].__get__(base)
+        descriptor = members.get("__dict__")
+        if reader is None and type(descriptor) in _MEMBERS:
+            reader = descriptor.__get__
+        for name, member in members.items():
             if type(member) is types.MemberDescriptorType and name != "__dict__":
                 slots.setdefault(name, member)
     return reader, slots
@@ -256,10 +289,10 @@ def own_dict(obj: Any) -> dict[str, Any] | None:
 
 def _read(reader: Callable[[Any], Any] | None, obj: Any) -> dict[str, Any] | None:
     try:
-        found = None if reader is None else reader(obj)
-    except AttributeError:  # a proxy of wrapt's asks what it stands for, which may have none
+        fields = None if reader is None else reader(obj)
+    except AttributeError:  # a proxy of wrapt's reads it from its object, which may have none
         return None
-    return found if type(found) is dict else None
+    return fields if type(fields) is dict else None
 
 
 def fields_of(obj: object) -> dict[str, Any]:
@@ -278,19 +311,20 @@ def fields_of(obj: object) -> dict[str, Any]:
 
 def set_field(obj: Any, name: str, value: Any) -> None:
     """Set an attribute or slot of ``obj``, without running properties or ``__setattr__``."""
-    slot, own = _storage(type(obj))[1].get(name), own_dict(obj)
+    slot = _storage(type(obj))[1].get(name)
+    attributes = own_dict(obj)
     if slot is not None:
         slot.__set__(obj, value)
-    elif own is not None:
-        own[name] = value
+    elif attributes is not None:
+        attributes[name] = value
     else:
         object.__setattr__(obj, name, value)
 
 
 def delete_field(obj: Any, name: str) -> None:
-    own = own_dict(obj)
-    if own is not None and name in own:
-        del own[name]
+    attributes = own_dict(obj)
+    if attributes is not None and name in attributes:
+        del attributes[name]
     elif name in fields_of(obj):
         _storage(type(obj))[1][name].__delete__(obj)
 
@@ -299,8 +333,8 @@ def list_in_wrapper(obj: object) -> list[Any] | None:
     """Return the items in TensorFlow's wrapper of a list that is an attribute; None for other objects."""
     if type(obj).__name__ != "ListWrapper":
         return None
-    stored = fields_of(obj).get("_storage")
-    return stored if type(stored) is list else None
+    items = fields_of(obj).get("_storage")
+    return items if type(items) is list else None
 
 
 def is_variable(value: object) -> bool:
@@ -335,4 +369,5 @@ def is_written_in_python(cls: type) -> bool:
 
 
 def tells_its_state(obj: object) -> bool:
+    """Return whether an object has ``get_state`` and ``set_state``."""
     return callable(getattr(obj, "get_state", None)) and callable(getattr(obj, "set_state", None))

@@ -17,6 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib.machinery import PathFinder
 from pathlib import Path
+from typing import Any
 
 from sweeper.records.code import digest_of
 
@@ -129,7 +130,7 @@ class Source:
         return imports
 
     def lambdas(self, line: int) -> list[ast.stmt]:
-        """Return the lambdas that begin at ``line``, each as a statement."""
+        """Return the lambdas that start at ``line``, each as a statement."""
         nodes = ast.walk(ast.parse(self.text))
         lambdas = [node for node in nodes if isinstance(node, ast.Lambda) and node.lineno == line]
         return [ast.copy_location(ast.Expr(expression), expression) for expression in lambdas]
@@ -164,11 +165,12 @@ class _WithoutSettings(ast.NodeTransformer):
     def visit_Call(self, node: ast.Call) -> ast.AST:
         """Return ``node`` without its arguments if it makes a study; with its name if it suggests a value."""
         if ast.unparse(node.func) in ("Study", "sweeper.Study"):
-            node.args, node.keywords = [], []
+            node.args = []
+            node.keywords = []
         elif isinstance(node.func, ast.Attribute) and node.func.attr in _SUGGESTS:
             # A trial's result depends on the suggested value, and not on the range that it is from.
             space = [*node.args[1:], *(k for k in node.keywords if k.arg not in ("name", None))]
-            if not any(_may_have_effects(each) for part in space for each in ast.walk(part)):
+            if not any(_may_have_effects(child) for part in space for child in ast.walk(part)):
                 node.args = node.args[:1]
                 node.keywords = [k for k in node.keywords if k.arg in ("name", None)]
         return self.generic_visit(node)
@@ -218,7 +220,7 @@ def texts_of_cells() -> dict[str, str]:
 
     Notebooks register them for tracebacks. Another process, which gets the code by value, has none.
     """
-    cells = (file for file, entry in linecache.cache.items() if len(entry) > 1 and entry[1] is None)
+    cells = (file for file, entry in linecache.cache.items() if _is_cell(entry))
     return {file: "".join(linecache.getlines(file)) for file in [*cells]}
 
 
@@ -228,12 +230,17 @@ def is_users_source(file: str) -> bool:
         return False
     if is_users(file):
         return True
-    entry = linecache.cache.get(file)
-    return entry is not None and len(entry) > 1 and entry[1] is None
+    return _is_cell(linecache.cache.get(file, ()))
+
+
+def _is_cell(entry: tuple[Any, ...]) -> bool:
+    """Return whether an entry of `linecache` has a text without a file: no time of a last change."""
+    return len(entry) > 1 and entry[1] is None
 
 
 def source_of(file: str) -> Source:
     if is_users(file):
+        # The file may have been edited since it was cached.
         linecache.checkcache(file)
     return _parsed(file, "".join(linecache.getlines(file)))
 
@@ -276,14 +283,14 @@ def meaning_of_text(text: str | bytes) -> str:
 def meaning(node: object) -> str:
     """Return a text that is equal for trees that differ only in positions, docstrings and ``pass``."""
     if isinstance(node, ast.AST):
-        fields = [
-            f"{name}={text}"
-            for name, value in ast.iter_fields(node)
+        fields = []
+        for name, value in ast.iter_fields(node):
+            if name in _WITHOUT_MEANING or value is None:
+                continue
+            text = meaning(value)
             # Fields that are empty differ between versions of Python.
-            if name not in _WITHOUT_MEANING
-            and value is not None
-            and (text := meaning(value)) != "[]"
-        ]
+            if text != "[]":
+                fields.append(f"{name}={text}")
         return f"{type(node).__name__}({','.join(fields)})"
     if isinstance(node, list):
         return f"[{','.join(meaning(item) for item in node if not _has_no_effect(item))}]"

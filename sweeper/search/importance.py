@@ -14,6 +14,7 @@ FEWEST_TRIALS = 10
 """Minimum number of complete trials."""
 
 _AMONG_THE_BEST = 5
+"""Number of trials that count as the best, within the two shares below."""
 _SMALLEST_SHARE = 0.1
 _LARGEST_SHARE = 0.5
 

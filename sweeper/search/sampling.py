@@ -74,7 +74,7 @@ def open_search(
     *,
     redraws: int = 0,
 ) -> SearchSession:
-    """Begin the search of trial ``number``, from 0, which has been drawn again ``redraws`` times.
+    """Start the search of trial ``number``, from 0, which has been drawn again ``redraws`` times.
 
     ``observations`` are the finished trials below ``number - window + 1``, and ``replayed`` has the cached
     attributes of the study's earlier trials.
@@ -106,7 +106,7 @@ class SearchSession:
     """Search of one trial: its parameters in the order of its requests, and pruning decisions.
 
     ``finished`` are the trials of its window, numbered from 0 without a gap, which sessions share and never
-    change; ``seen`` are the observations of these trials.
+    change; ``observations`` are the same trials.
     """
 
     def __init__(
@@ -114,28 +114,30 @@ class SearchSession:
         spec: SamplerSpec,
         number: int,
         finished: Sequence[FrozenTrial],
-        seen: Sequence[Observation] = (),
+        observations: Sequence[Observation] = (),
         *,
         redraws: int = 0,
     ) -> None:
         self._spec = spec
         self._number = number
-        self._seen = {n: (o.number, d) for o in reversed(seen) for n, d in o.distributions.items()}
+        self._seen = {
+            n: (o.number, d) for o in reversed(observations) for n, d in o.distributions.items()
+        }
         self._drawn: dict[str, tuple[Distribution, CategoricalChoice]] = {}
         self._judged: list[tuple[int, float]] = []
         self._verdict = False
-        self._given = spec.enqueue[number] if number < len(spec.enqueue) else {}
-        # Where nothing looks at other trials, their number is not worth the room that it takes.
+        self._enqueued = spec.enqueue[number] if number < len(spec.enqueue) else {}
+        # If nothing looks at other trials, placeholders for them would only take memory.
         trial_number = 0 if spec.window is None else number
         sampler = make_sampler(spec, number, redraws)
         self._space = {n: d for trial in finished for n, d in trial.distributions.items()}
-        alike = in_space(finished, self._space)
-        self._storage = _WindowStorage(spec.study, spec.directions, alike, trial_number)
+        converted = in_space(finished, self._space)
+        self._storage = _WindowStorage(spec.study, spec.directions, converted, trial_number)
         pruner = NopPruner() if spec.pruner is None else spec.pruner()
         self._study = _WindowStudy(spec.study, self._storage, sampler, pruner)
-        fixed = {"fixed_params": dict(self._given)} if self._given else {}
-        begun = create_trial(state=TrialState.RUNNING, system_attrs=fixed)
-        self._id = self._storage.create_new_trial(self._study._study_id, begun)
+        fixed = {"fixed_params": dict(self._enqueued)} if self._enqueued else {}
+        running_trial = create_trial(state=TrialState.RUNNING, system_attrs=fixed)
+        self._id = self._storage.create_new_trial(self._study._study_id, running_trial)
         self._trial = optuna.trial.Trial(self._study, self._id)
 
     def suggest(self, name: str, distribution: Distribution) -> CategoricalChoice:
@@ -175,15 +177,15 @@ class SearchSession:
 
     def set_attributes(self, trial: FrozenTrial, ended: Observation, *, judges: bool) -> None:
         """Repeat the search of this ``trial``, which has ended, and set the attributes that Optuna did."""
-        asks = _sampler_leaves_attributes(self._spec)
+        sampler_leaves = _sampler_leaves_attributes(self._spec)
         for name, distribution in ended.distributions.items():
-            if asks:
+            if sampler_leaves:
                 self._draw(name, distribution)
             else:
                 self._hold(name, distribution, ended.params[name])
         if judges:
             self.judge(sorted(ended.intermediate.items()))
-        if asks:
+        if sampler_leaves:
             self._study.sampler.after_trial(self._study, trial, trial.state, trial.values)
         trial.system_attrs = self._frozen().system_attrs
 
@@ -196,14 +198,15 @@ class SearchSession:
             value = grid_value(self._spec.grid, self._number, name, distribution)
             self._hold(name, distribution, value)
             return value
-        enqueued = self._checked_given(name, distribution) if name in self._given else None
-        own = to_optuna(distribution)
-        if self._space.get(name, own) != own:
+        enqueued = self._checked_enqueued(name, distribution) if name in self._enqueued else None
+        optuna_distribution = to_optuna(distribution)
+        if self._space.get(name, optuna_distribution) != optuna_distribution:
             # The first trial with another range: what the sampler drew for all parameters is from the old one.
-            self._storage.move_into({name: own})
+            self._storage.move_into({name: optuna_distribution})
             (self._trial.relative_params or {}).pop(name, None)
-        drawn = self._trial._suggest(name, own)
-        if name in self._given:
+        # Private, because the public methods make the distribution again from its limits.
+        drawn = self._trial._suggest(name, optuna_distribution)
+        if name in self._enqueued:
             return enqueued
         return cast(
             "CategoricalChoice", int(drawn) if isinstance(distribution, IntRange) else drawn
@@ -213,10 +216,11 @@ class SearchSession:
         """Set a value that the sampler did not draw."""
         internal = to_internal(name, distribution, value)
         self._storage.set_trial_param(self._id, name, internal, to_optuna(distribution))
+        # Optuna's trial reads its parameters from this copy.
         self._trial._cached_frozen_trial = self._frozen()
 
-    def _checked_given(self, name: str, distribution: Distribution) -> CategoricalChoice:
-        value = self._given[name]
+    def _checked_enqueued(self, name: str, distribution: Distribution) -> CategoricalChoice:
+        value = self._enqueued[name]
         try:
             return from_internal(distribution, to_internal(name, distribution, value))
         except ParameterError as error:
@@ -236,8 +240,8 @@ class ReplayedAttributes:
         self._observations: list[Observation] = []
         self._trials: list[FrozenTrial] = []
 
-    def window(self, spec: SamplerSpec, seen: Sequence[Observation]) -> list[FrozenTrial]:
-        """Return the trials of ``seen`` with their attributes; they are numbered from 0 without a gap.
+    def window(self, spec: SamplerSpec, observations: Sequence[Observation]) -> list[FrozenTrial]:
+        """Return the observed trials with their attributes; they are numbered from 0 without a gap.
 
         Earlier results are reused as far as the trials are unchanged; a retried trial is not.
         """
@@ -247,14 +251,17 @@ class ReplayedAttributes:
                 self._spec = spec
                 self._observations = []
                 self._trials = []
-            for index, (cached, observed) in enumerate(zip(self._observations, seen, strict=False)):
+            for index, (cached, observed) in enumerate(
+                zip(self._observations, observations, strict=False)
+            ):
+                # NaN differs from itself, but not in its text.
                 if cached != observed and repr(cached) != repr(observed):
                     del self._observations[index:], self._trials[index:]
                     break
-            for observation in seen[len(self._trials) :]:
+            for observation in observations[len(self._trials) :]:
                 self._trials.append(self._replayed(spec, observation))
                 self._observations.append(observation)
-            return self._trials[: len(seen)]
+            return self._trials[: len(observations)]
 
     def _replayed(self, spec: SamplerSpec, observation: Observation) -> FrozenTrial:
         trial = to_frozen_trial(observation)
@@ -262,8 +269,9 @@ class ReplayedAttributes:
         judges = leaves_attributes(None if spec.pruner is None else spec.pruner())
         if judges or _sampler_leaves_attributes(spec):
             end = max(0, observation.number - (spec.window or 1) + 1)
-            seen, redraws = self._trials[:end], observation.redraws
-            session = SearchSession(spec, observation.number, seen, redraws=redraws)
+            earlier_trials = self._trials[:end]
+            redraws = observation.redraws
+            session = SearchSession(spec, observation.number, earlier_trials, redraws=redraws)
             session.set_attributes(trial, observation, judges=judges)
         return trial
 
@@ -292,7 +300,8 @@ class _WindowStorage(InMemoryStorage):
     ) -> None:
         super().__init__()
         study_id = self.create_new_study([StudyDirection[d.upper()] for d in directions], name)
-        trials = [*finished, *(_not_begun(n) for n in range(len(finished), number))]
+        trials = [*finished, *(_waiting_trial(n) for n in range(len(finished), number))]
+        # Private fields, because each public method copies the trial that it adds.
         self._studies[study_id].trials = trials
         self._trial_id_to_study_id_and_number = {n: (study_id, n) for n in range(number)}
         self._max_trial_id = number - 1
@@ -307,7 +316,7 @@ class _WindowStorage(InMemoryStorage):
         return BaseStorage.get_best_trial(self, study_id)
 
 
-def _not_begun(number: int) -> FrozenTrial:
+def _waiting_trial(number: int) -> FrozenTrial:
     trial = create_trial(state=TrialState.WAITING)
     trial.number = trial._trial_id = number
     return trial
@@ -352,9 +361,9 @@ def _configuration(trials: Sequence[Observation], number: int) -> Observation:
     elif "pruned" in states:
         state = "pruned"
     # The remaining repeats of a pruned configuration were not trained.
-    trained = [t.intermediate for t in trials if t.intermediate or t.value is not None]
-    epochs = sorted(set.intersection(*map(set, trained))) if trained else []
-    intermediate = {epoch: fmean(values[epoch] for values in trained) for epoch in epochs}
+    curves = [t.intermediate for t in trials if t.intermediate or t.value is not None]
+    epochs = sorted(set.intersection(*map(set, curves))) if curves else []
+    intermediate = {epoch: fmean(values[epoch] for values in curves) for epoch in epochs}
     value = None
     if state == "complete":
         value = fmean(trial.value for trial in trials if trial.value is not None)

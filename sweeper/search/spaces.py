@@ -154,20 +154,21 @@ def in_space(
     A study's ranges and choices may change, and Optuna's samplers expect one set of choices. Trials
     that need no change are the same objects.
     """
-    found = []
+    converted = []
     for trial in trials:
         differing = {n: d for n, d in trial.distributions.items() if space.get(n, d) != d}
         if differing:
             inside = {n for n in differing if _has(space[n], trial.params[n])}
-            kept = [n for n in trial.params if n not in differing or n in inside]
-            distributions = {n: space.get(n, trial.distributions[n]) for n in kept}
-            params = {n: trial.params[n] for n in kept}
+            names = [n for n in trial.params if n not in differing or n in inside]
+            distributions = {n: space.get(n, trial.distributions[n]) for n in names}
+            params = {n: trial.params[n] for n in names}
             moved = copy.copy(trial)
-            moved.params, moved.distributions = params, distributions
-            found.append(moved)
+            moved.params = params
+            moved.distributions = distributions
+            converted.append(moved)
         else:
-            found.append(trial)
-    return found
+            converted.append(trial)
+    return converted
 
 
 def _has(distribution: BaseDistribution, value: CategoricalChoice) -> bool:

@@ -1,4 +1,4 @@
-"""Samplers of a study: what it asks for, and one trial's sampler, made afresh from the study's seed and its number.
+"""Samplers of a study: their specification, and a trial's sampler, made from the study's seed and its number.
 
 Optuna's ``QMCSampler`` takes the next point of a counter that all trials share, and takes the
 parameters from the first finished trial; both depend on the order of completion. Here trial n takes
@@ -51,6 +51,7 @@ _LEAVING_NOTHING = (
 
 
 _silence = threading.RLock()
+"""Lock of `quietly`, which a decision takes again when it makes its pruner."""
 
 
 @contextmanager
@@ -86,8 +87,8 @@ def leaves_attributes(pruner: BasePruner | None) -> bool:
     """Return whether the pruner writes attributes to trials, as successive halving does with its rungs."""
     if isinstance(pruner, optuna.pruners.PatientPruner):
         return leaves_attributes(pruner._wrapped_pruner)
-    optunas = type(pruner).__module__.startswith("optuna.pruners.")
-    return pruner is not None and not (optunas and type(pruner).__name__ in _LEAVING_NOTHING)
+    from_optuna = type(pruner).__module__.startswith("optuna.pruners.")
+    return pruner is not None and not (from_optuna and type(pruner).__name__ in _LEAVING_NOTHING)
 
 
 def make_pruner(described: Mapping[str, Any]) -> BasePruner:
@@ -315,6 +316,7 @@ def _value_at(coordinate: float, distribution: BaseDistribution) -> Any:
     if isinstance(distribution, CategoricalDistribution):
         # Every choice has an equal share of the line; rounding to the nearest would not give that.
         spread = FloatDistribution(0, len(distribution.choices))
+    # Private, but Optuna's own samplers scale and round with it.
     transform = _SearchSpaceTransform({"value": spread}, transform_0_1=True)
     value = transform.untransform(np.array([coordinate]))["value"]
     if isinstance(distribution, CategoricalDistribution):
