@@ -63,8 +63,8 @@ from sweeper.search.sampling import SearchSession, open_search
 from sweeper.search.spaces import check_grid
 from sweeper.search.spec import SamplerSpec, needs_definition, search_spec
 from sweeper.spec.space import CategoricalChoice, Distribution
+from sweeper.support.directories import roots_of
 from sweeper.support.paths import scratch_directory
-from sweeper.support.places import roots_of
 
 SHORT_EPOCHS = 3
 """Epochs of a shortened trial, enough to lose, and then to use, state that is used only at the end of an epoch."""

@@ -33,14 +33,14 @@ from typing import Self
 from sweeper.checks.other_processes import at_work, written_bytes
 from sweeper.checks.undoing import Undone, free_name, undo
 from sweeper.files.walk import ASIDE, CODE, MOST_ENTRIES, Listing, State
-from sweeper.run.trial.keeping import COPY, JOURNAL, OWNER, PRIVATE, ROOTS, read_journal
+from sweeper.run.trial.keeping import CHANGES, COPY, OWNER, PRIVATE, ROOTS, read_changes
 
-_IMPORT = "journal-of-import"
+_IMPORT = "changes-of-import"
 _BEFORE = "before.json"
 _FOUND = "found"
 _COPIES = "copies"
 _ALIVE = "alive"
-_OWN = frozenset({JOURNAL, OWNER, _IMPORT, _BEFORE, _FOUND, _COPIES, _ALIVE})
+_OWN = frozenset({CHANGES, OWNER, _IMPORT, _BEFORE, _FOUND, _COPIES, _ALIVE})
 
 _MOST_COPIES = 2_000
 _MOST_BYTES = 64 * 2**20
@@ -121,9 +121,9 @@ class Disk:
 
     def imported(self) -> None:
         """Take what is there now, the study's import included, for the input of its trials."""
-        journal = self._aside / JOURNAL
-        if journal.exists():
-            journal.rename(self._aside / _IMPORT)
+        changes = self._aside / CHANGES
+        if changes.exists():
+            changes.rename(self._aside / _IMPORT)
         self._before = self._walk()
         self._written = written_bytes(self.roots)
         self._store()
@@ -136,7 +136,7 @@ class Disk:
     def left(self) -> set[str]:
         """Return the paths of the files that are new, or others, since `imported` or the last `undo`."""
         paths, kept_paths = set(), set()
-        for entry in read_journal(self._aside / JOURNAL):
+        for entry in read_changes(self._aside / CHANGES):
             match entry:
                 case {"made": path} | {"linked": path} | {"to": path} if self._is_left(path):
                     paths.add(path)
@@ -162,7 +162,7 @@ class Disk:
         """Undo what trainings have changed since `imported` or the last `undo`."""
         self._training += 1
         shared = self._is_shared()
-        undo(self._aside / JOURNAL, self._undone)
+        undo(self._aside / CHANGES, self._undone)
         after = self._walk()
         if shared:
             self._before = after
@@ -188,12 +188,12 @@ class Disk:
     def _put_aside(self, path: str, *, of: str = "") -> None:
         """Set a file or a directory aside; ``of`` is the file of which it is another content."""
         root = next(root for root in self.roots if path.startswith(root + os.sep))
-        place = Path(root, ASIDE)
-        if not place.is_dir():
-            place.mkdir(PRIVATE)
-            (place / OWNER).write_text(self.roots[0])
-        self._undone.places.append(str(place))
-        kept = place / f"{_FOUND}-{len(self._found)}-{Path(path).name}"
+        aside = Path(root, ASIDE)
+        if not aside.is_dir():
+            aside.mkdir(PRIVATE)
+            (aside / OWNER).write_text(self.roots[0])
+        self._undone.directories.append(str(aside))
+        kept = aside / f"{_FOUND}-{len(self._found)}-{Path(path).name}"
         with (self._aside / _FOUND).open("a") as found:
             found.write(json.dumps([of or path, str(kept), bool(of)]) + "\n")
         self._found.append(_Found(of or path, kept, self._training, changed=bool(of)))
@@ -253,7 +253,7 @@ class Disk:
         )
         gone = [p for p in dict.fromkeys(named) if not os.path.lexists(p)]
         self.removed = _names(gone)
-        self._clear(self._undone.places)
+        self._clear(self._undone.directories)
 
     def _was_made_again(self, found: _Found) -> bool:
         others = [
@@ -325,19 +325,19 @@ class Disk:
         alive = self._aside / _ALIVE
         until = (alive if alive.exists() else self._aside).stat().st_mtime
         undone = Undone()
-        for name in (JOURNAL, _IMPORT):
+        for name in (CHANGES, _IMPORT):
             undo(self._aside / name, undone, until=until)
         found = self._aside / _FOUND
         contents: dict[str, str] = {}
         for line in found.read_text().splitlines() if found.exists() else ():
             path, kept, changed = json.loads(line)
-            undone.places.append(str(Path(kept).parent))
+            undone.directories.append(str(Path(kept).parent))
             if os.path.lexists(kept):
                 back = free_name(Path(path)) if changed or os.path.lexists(path) else Path(path)
                 Path(kept).rename(back)
                 contents |= {str(back): path} if changed else {}
         new = self._recover_unseen(undone, until, contents)
-        self._clear(undone.places)
+        self._clear(undone.directories)
         for what, paths in (("put back", undone.put_back), ("removed", undone.removed)):
             if paths:
                 self.tell(f"of a check that was killed, {what}: {', '.join(_names(paths))}")
@@ -375,14 +375,14 @@ class Disk:
         ours = (path for path in top if path in contents or _newest(path) <= until + 2 * _BEAT)
         return [(path, contents.get(path, "")) for path in ours]
 
-    def _clear(self, places: Iterable[str]) -> None:
+    def _clear(self, directories: Iterable[str]) -> None:
         """Remove the directories of what was set aside, unless one still has something."""
-        for place in {*places, str(self._aside)}:
-            left = (p for p in Path(place).glob("*") if p.name not in _OWN)
+        for aside in {*directories, str(self._aside)}:
+            left = (p for p in Path(aside).glob("*") if p.name not in _OWN)
             if any(not p.name.startswith(COPY) and not _is_empty(str(p)) for p in left):
-                self.notes.append(f"{place} still has files that could not be put back")
+                self.notes.append(f"{aside} still has files that could not be put back")
             else:
-                shutil.rmtree(place, ignore_errors=True)
+                shutil.rmtree(aside, ignore_errors=True)
 
     def _walk(self) -> Listing:
         listing = Listing()

@@ -22,7 +22,9 @@ def written_bytes(roots: Sequence[str]) -> dict[str, int]:
     for process in psutil.process_iter():
         # A process may end meanwhile, and those of other users tell nothing.
         with contextlib.suppress(psutil.Error):
-            if process.pid not in ours and any(_is_below(path, roots) for path in _places(process)):
+            if process.pid not in ours and any(
+                _is_below(path, roots) for path in _paths_in_use(process)
+            ):
                 name = f"{process.name()}, process {process.pid}"
                 written[name] = process.io_counters().write_bytes
     return written
@@ -33,7 +35,7 @@ def at_work(before: dict[str, int], after: dict[str, int]) -> str | None:
     return next((name for name, count in after.items() if count > before.get(name, 0)), None)
 
 
-def _places(process: psutil.Process) -> Iterator[str]:
+def _paths_in_use(process: psutil.Process) -> Iterator[str]:
     yield process.cwd()
     yield from (file.path for file in process.open_files())
 

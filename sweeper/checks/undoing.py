@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from sweeper.run.trial.keeping import COPY, read_journal
+from sweeper.run.trial.keeping import COPY, read_changes
 
 _SETTLING = 5.0
 """Seconds after the last sign of life of a check within which its processes may have written."""
@@ -26,12 +26,12 @@ class Undone:
 
     put_back: list[str] = field(default_factory=list)
     removed: list[str] = field(default_factory=list)
-    places: list[str] = field(default_factory=list)
+    directories: list[str] = field(default_factory=list)
     doubts: list[str] = field(default_factory=list)
     shared: bool = False
 
 
-def undo(journal: Path, undone: Undone, *, until: float | None = None) -> None:
+def undo(changes: Path, undone: Undone, *, until: float | None = None) -> None:
     """Undo the changes in a journal, the latest first, and remove it.
 
     ``until`` is the last sign of life of a check that was killed; what was written later is the user's.
@@ -40,9 +40,9 @@ def undo(journal: Path, undone: Undone, *, until: float | None = None) -> None:
         OSError: A file could not be put back; the journal stays.
     """
     limit = None if until is None else (until + _SETTLING) * 1e9
-    for entry in reversed(read_journal(journal)):
+    for entry in reversed(read_changes(changes)):
         _undo(entry, undone, limit)
-    journal.unlink(missing_ok=True)
+    changes.unlink(missing_ok=True)
 
 
 def _undo(entry: dict[str, Any], undone: Undone, limit: float | None) -> None:
@@ -62,8 +62,8 @@ def _undo(entry: dict[str, Any], undone: Undone, limit: float | None) -> None:
             undone.doubts.append(
                 f"{path} was changed, and could not be kept: it is too large, or its directory is read-only"
             )
-        case {"also": place}:
-            undone.places.append(place)
+        case {"also": aside}:
+            undone.directories.append(aside)
 
 
 def _size_and_time(path: str) -> list[int]:

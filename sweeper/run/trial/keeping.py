@@ -25,7 +25,7 @@ from typing import Any
 
 from sweeper.files.recorder import RECORDER
 from sweeper.files.walk import ASIDE
-from sweeper.support.places import nobodys
+from sweeper.support.directories import nobodys
 
 ROOTS = "SWEEPER_CHECK_ROOTS"
 """Environment variable with the directories of a check, as JSON, for the processes that it starts."""
@@ -33,7 +33,7 @@ ROOTS = "SWEEPER_CHECK_ROOTS"
 MOST_COPIED = 2**30
 """Size (bytes) above which no copy takes a file's name: its changes are reported, and not undone."""
 
-JOURNAL = "journal"
+CHANGES = "changes"
 COPY = "copy-"
 PRIVATE = 0o700
 """Mode of a directory with files that were set aside: some may be nobody else's to read."""
@@ -154,7 +154,7 @@ class Keeper:
     def _note(self, **entry: Any) -> None:
         # One write to the end, because several processes write to it.
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
-        descriptor = os.open(Path(self.roots[0], ASIDE, JOURNAL), flags, 0o600)
+        descriptor = os.open(Path(self.roots[0], ASIDE, CHANGES), flags, 0o600)
         try:
             os.write(descriptor, json.dumps(entry).encode() + b"\n")
         finally:
@@ -183,7 +183,7 @@ def keep_for_check(*, names: bool) -> None:
         _KEEPERS.clear()
         RECORDER.before_write = None
         return
-    entries = read_journal(Path(roots[0], ASIDE, JOURNAL))
+    entries = read_changes(Path(roots[0], ASIDE, CHANGES))
     users = {entry.get("linked", entry.get("to")) for entry in entries}
     keeper = Keeper(roots, names, {e["made"] for e in entries if "made" in e} - users)
     _KEEPERS[:] = [keeper]
@@ -239,12 +239,12 @@ def _named(name: Any, directory: int) -> str:
     return f"{os.path.realpath(above)}/{last}"
 
 
-def read_journal(journal: Path) -> list[dict[str, Any]]:
+def read_changes(changes: Path) -> list[dict[str, Any]]:
     """Return the lines of a journal, without one that was cut off."""
     entries = []
     # Without a journal, nothing was changed.
     with contextlib.suppress(FileNotFoundError):
-        for line in journal.read_bytes().splitlines():
+        for line in changes.read_bytes().splitlines():
             with contextlib.suppress(ValueError):
                 entries.append(json.loads(line))
     return entries
