@@ -128,7 +128,7 @@ MEANINGS: dict[str, dict[str, str]] = {
     "sweeper_audits": {
         "from_step": "where the trial was resumed; 0: run again from its beginning",
         "to_step": "of the checkpoint that was compared",
-        "outcome": "`alike`, `differs` or `dropped`",
+        "outcome": "`identical`, `differs` or `dropped`",
         "seconds": "that it took",
         "decided_at": "when",
         "report": "what differs, or why it was dropped",

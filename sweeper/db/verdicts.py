@@ -99,7 +99,7 @@ def read_exactness(connection: Connection, study: AnyRow) -> Exactness:
         .order_by(Audit.decided_at, Audit.id)
         .limit(1)
     ).first()
-    alike = counts.get("alike", 0)
+    identical = counts.get("identical", 0)
     difference = None
     if first is not None:
         difference = AuditedDifference(
@@ -110,8 +110,8 @@ def read_exactness(connection: Connection, study: AnyRow) -> Exactness:
             first.report.get("advice", ""),
         )
     return Exactness(
-        intervals=alike + counts.get("differs", 0),
-        alike=alike,
+        intervals=identical + counts.get("differs", 0),
+        identical=identical,
         unaudited=_unaudited(study.definition),
         difference=difference,
         accepted=study.inexact_accepted_at is not None,

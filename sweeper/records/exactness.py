@@ -16,7 +16,7 @@ from sweeper.records.printing import json_fields, values_shown
 AuditPolicy = Literal["auto", "all", "off"]
 """Intervals that a study audits: the last ones of the first trial and of drawn ones, all, or none."""
 
-AuditOutcome = Literal["alike", "differs", "dropped"]
+AuditOutcome = Literal["identical", "differs", "dropped"]
 """Result of an audit. "dropped": no verdict, for example because a checkpoint is missing."""
 
 VerificationMode = Literal["replay", "interrupt"]
@@ -39,7 +39,7 @@ class AuditRecord:
         message: What differs, or why the audit was dropped; None if the two are identical.
 
     Examples:
-        >>> [(audit.from_step, audit.to_step, audit.alike) for audit in study.results().trials[0].audits]
+        >>> [(audit.from_step, audit.to_step, audit.identical) for audit in study.results().trials[0].audits]
         [(...)]
     """
 
@@ -50,16 +50,16 @@ class AuditRecord:
     message: str | None = None
 
     @property
-    def alike(self) -> bool | None:
+    def identical(self) -> bool | None:
         """Return the verdict; None if the audit gave none."""
-        return {"alike": True, "differs": False}.get(self.outcome)
+        return {"identical": True, "differs": False}.get(self.outcome)
 
     def __str__(self) -> str:
         detail = "" if self.message is None else f": {self.message}"
         return f"audit of steps {self.from_step} to {self.to_step}: {self.outcome}{detail}"
 
     def to_json(self) -> dict[str, Any]:
-        return json_fields(self, "from_step", "to_step", "alike")
+        return json_fields(self, "from_step", "to_step", "identical")
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +92,7 @@ class Exactness:
 
     Attributes:
         intervals: Number of intervals with a verdict.
-        alike: Number of those that were bit-identical.
+        identical: Number of those that were bit-identical.
         unaudited: The reason for which the study is not audited; None if it is.
         difference: The first difference; None without one.
         accepted: Whether differences were accepted (``--accept-inexact``).
@@ -103,13 +103,13 @@ class Exactness:
     """
 
     intervals: int = 0
-    alike: int = 0
+    identical: int = 0
     unaudited: str | None = None
     difference: AuditedDifference | None = None
     accepted: bool = False
 
     def to_json(self) -> dict[str, Any]:
-        return json_fields(self, "intervals", "alike")
+        return json_fields(self, "intervals", "identical")
 
     @property
     def warning(self) -> str | None:
@@ -123,7 +123,7 @@ class Exactness:
         """Return one sentence for display, and a second one if a difference was found."""
         if self.intervals == 0:
             return f"exactness: {self.unaudited or 'nothing audited yet'}"
-        counted = f"exactness: {self.alike} of {self.intervals} audited intervals identical"
+        counted = f"exactness: {self.identical} of {self.intervals} audited intervals identical"
         return counted if self.warning is None else f"{counted}; {self.warning}"
 
 

@@ -633,7 +633,7 @@ class TrialRecord(HasModel):
             **({} if self.reuses is None else {"reuses": self.reuses}),
             **json_fields(self, "seed", "digest", "epochs", "attempts", "checkpoints"),
             **json_fields(self, "verification"),
-            "audits": [a.to_json() for a in self.audits if a.alike is not None],
+            "audits": [a.to_json() for a in self.audits if a.identical is not None],
             "files": {use: list(files) for use, files in self.files.items()},
             **json_fields(self, "code", "output_only", "evaluations", "rungs", "lengths"),
             **({} if self.warm_start is None else {"warm_start": dict(self.warm_start)}),

@@ -184,7 +184,7 @@ class Outcome:
         return errors(self.comparison.differences)
 
     @property
-    def alike(self) -> bool:
+    def identical(self) -> bool:
         """Return whether the resumed trial is bit-identical."""
         return self.other_end is None and not self.differing
 
@@ -256,9 +256,9 @@ def audit_trial(context: SlotContext, claim: Claim, device: SlotDevice) -> None:
         outcome = None
         try:
             outcome = replay.outcome()
-            word: AuditOutcome = "alike"
+            word: AuditOutcome = "identical"
             report: dict[str, str] = {}
-            if not outcome.alike:
+            if not outcome.identical:
                 word = "differs"
                 report = {"message": outcome.message, "advice": outcome.advice}
         except Interrupted:
@@ -278,7 +278,7 @@ def audit_trial(context: SlotContext, claim: Claim, device: SlotDevice) -> None:
         with suppress(SupersededError):
             # Another worker has started the trial again meanwhile, so the verdict is of no present result.
             context.ask(functools.partial(record, claim.attempt, audit, report))
-        if outcome is not None and not outcome.alike:
+        if outcome is not None and not outcome.identical:
             _end_the_run(context, outcome)
             return
 

@@ -21,7 +21,7 @@ def ended(repository, outcome="complete"):
     return claim.number
 
 
-def record(repository, *, begin=20, attempt=1, outcome="alike", seconds=2.0, message=None):
+def record(repository, *, begin=20, attempt=1, outcome="identical", seconds=2.0, message=None):
     """Record an audit of the first trial."""
     audit = AuditRecord(begin, begin + 20, outcome, seconds)
     report = {} if message is None else {"message": message}
@@ -32,7 +32,7 @@ def test_a_verdict_that_is_stored_again_is_one_row(repository, database):
     ended(repository)
     record(repository)
     record(repository)
-    assert repository.trial("digits", 0).audits == (AuditRecord(20, 40, "alike", 2.0),)
+    assert repository.trial("digits", 0).audits == (AuditRecord(20, 40, "identical", 2.0),)
     copy = (
         "INSERT INTO sweeper_audits (trial_id, from_step, to_step, outcome, seconds, decided_at, "
         "report) SELECT trial_id, from_step, to_step, outcome, seconds, decided_at, report "
@@ -60,7 +60,7 @@ def test_a_difference_is_reported_first_and_accepted_for_the_whole_study(reposit
     for begin, message in ((20, "weights differ"), (40, "more differ")):
         record(repository, begin=begin, outcome="differs", message=message)
     status = repository.status("digits")
-    assert status.to_json()["audited"] == {"intervals": 3, "alike": 1}
+    assert status.to_json()["audited"] == {"intervals": 3, "identical": 1}
     assert status.exactness.line == (
         "exactness: 1 of 3 audited intervals identical; exactness is not promised: an audit found that "
         "weights differ"
@@ -69,9 +69,9 @@ def test_a_difference_is_reported_first_and_accepted_for_the_whole_study(reposit
     repository.accept_inexact("digits")
     assert repository.status("digits").exactness.accepted
     assert repository.trial("digits", 0).to_json()["audits"] == [
-        {"from_step": 0, "to_step": 20, "alike": True},
-        {"from_step": 20, "to_step": 40, "alike": False},
-        {"from_step": 40, "to_step": 60, "alike": False},
+        {"from_step": 0, "to_step": 20, "identical": True},
+        {"from_step": 20, "to_step": 40, "identical": False},
+        {"from_step": 40, "to_step": 60, "identical": False},
     ]
 
 
@@ -80,7 +80,7 @@ def test_an_audit_without_a_verdict_is_not_counted(repository):
     record(repository, outcome="dropped", message="a damaged checkpoint")
     assert repository.status("digits").exactness.intervals == 0
     (audit,) = repository.trial("digits", 0).audits
-    assert (audit.alike, audit.message) == (None, "a damaged checkpoint")
+    assert (audit.identical, audit.message) == (None, "a damaged checkpoint")
 
 
 def test_what_audits_and_attempts_took_on_average(repository):

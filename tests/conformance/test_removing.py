@@ -33,7 +33,7 @@ def full(digits):
     digits.join("digits", ME, key="k" * 32)
     claim = begin(digits)
     digits.finish(claim.token, Ending("complete", value=1.0, digest="d"))
-    digits.record_audit("digits", 0, 1, AuditRecord(0, 20, "alike", 1.0), {})
+    digits.record_audit("digits", 0, 1, AuditRecord(0, 20, "identical", 1.0), {})
     digits.record_verdict("digits", 0, {"mode": "replay", "verdict": "holds"})
     evaluate(digits)
     digits.accept_definition(LONGER)

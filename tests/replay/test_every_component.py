@@ -115,7 +115,7 @@ def by_audit(whole, ran):
     with mock.patch.object(replays, "run_again", ran):
         outcome = replay.outcome()
     differences = errors(outcome.comparison.differences)
-    assert outcome.alike == (not differences)
+    assert outcome.identical == (not differences)
     return (differences[0].level, str(differences[0])) if differences else ("", "")
 
 

@@ -77,7 +77,7 @@ def without_times(swept):
 
 def audited(swept):
     exactness = swept.results.status.exactness
-    return exactness.intervals, exactness.alike
+    return exactness.intervals, exactness.identical
 
 
 @pytest.fixture(scope="module")
@@ -98,7 +98,7 @@ def test_a_clean_study_is_alike_and_its_results_and_files_are_those_without_audi
     assert audited(clean[1]) == (0, 0)
     assert without_times(swept) == without_times(clean[1])
     intervals = [(a.from_step, a.to_step, a.outcome) for a in swept.trials[0].audits]
-    assert intervals == [(2, 4, "alike")], "the last one"
+    assert intervals == [(2, 4, "identical")], "the last one"
     steps = [[c.step for c in trial.checkpoints] for trial in swept.trials]
     assert steps == [[c.step for c in trial.checkpoints] for trial in clean[1].trials]
     for number in range(2):
@@ -142,7 +142,7 @@ def test_a_hole_ends_the_run_and_is_named_until_it_is_accepted(tmp_path, here):
     with Database.open(database_url(runs), create=False) as database:
         status = Repository(database).status("hole")
         assert status.running == 0, "trials go on meanwhile, and stop at a checkpoint"
-        assert (status.exactness.intervals, status.exactness.alike) == (1, 0)
+        assert (status.exactness.intervals, status.exactness.identical) == (1, 0)
 
     second = command("resume", "hole", "--runs-dir", runs, cwd=tmp_path)
     assert second.code == 4
@@ -158,7 +158,7 @@ def test_a_hole_ends_the_run_and_is_named_until_it_is_accepted(tmp_path, here):
         assert "exactness is not promised: an audit found that trial 0" in answer.out, verb
     answer = here("show", "hole", "0", "--json", "--runs-dir", runs, cwd=tmp_path)
     assert json.loads(answer.out)["audits"] == [
-        {"from_step": 4, "to_step": 6, "alike": False},
+        {"from_step": 4, "to_step": 6, "identical": False},
     ]
 
 
@@ -210,7 +210,7 @@ def disturbed(tmp_path_factory):
 @pytest.mark.whole
 def test_what_cannot_be_compared_gives_no_verdict_and_costs_no_trial(clean, disturbed):
     outcomes = [[(a.from_step, a.outcome) for a in t.audits] for t in disturbed.trials]
-    assert outcomes == [[(0, "alike"), (2, "dropped")]] * 2
+    assert outcomes == [[(0, "identical"), (2, "dropped")]] * 2
     assert audited(disturbed) == (2, 2), "those without a verdict are not counted"
     notices = "\n".join(disturbed.notices)
     assert "the audit of trial 0 from step 2 to 4 gives no verdict: it could not be" in notices
@@ -231,4 +231,4 @@ def test_a_hole_of_a_later_trial_is_found_by_its_audit(tmp_path):
     )
     with pytest.raises(ExactnessError, match="trial 1, resumed from its checkpoint of step 4"):
         sweep(study.write(tmp_path / "later.py"), tmp_path / "runs", workers=1)
-    assert [a.alike for a in trials_in(tmp_path / "runs")[0].audits] == [True, True]
+    assert [a.identical for a in trials_in(tmp_path / "runs")[0].audits] == [True, True]

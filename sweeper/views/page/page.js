@@ -433,7 +433,7 @@ function historyOf(trial) {
 
 function exactnessOf(trial) {
   const words = trial.verification ? [`verified: ${trial.verification.verdict}`] : [];
-  const [all, differing] = [trial.audits.length, trial.audits.filter((audit) => !audit.alike).length];
+  const [all, differing] = [trial.audits.length, trial.audits.filter((audit) => !audit.identical).length];
   if (differing) words.push(`${differing} of ${all} audits differ`);
   else if (all) words.push(counted(all, "identical audit"));
   return words.join(", ") || "-";
@@ -978,7 +978,7 @@ function verifiedRows({ verification: found, audits }) {
   const how = found && (found.mode === "interrupt" ? "verified: killed and resumed" : "verified: replayed");
   const audited = audits.map((audit) => [
     `audited from step ${audit.from_step} to ${audit.to_step}`,
-    audit.alike ? "identical" : "differs",
+    audit.identical ? "identical" : "differs",
     "-",
     "-",
   ]);
