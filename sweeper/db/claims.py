@@ -216,7 +216,7 @@ def _new_trial(
 ) -> AnyRow | Waiting | None:
     """Start a new trial, or return the reason to wait; None if all have ended."""
     number_or_reason: int | str | None
-    if repeating_of(study).is_plain:
+    if repeating_of(study).is_single:
         numbers = sa.select(sa.func.max(Trial.number)).where(Trial.study_id == study.id)
         last = connection.scalar(numbers)
         number = 0 if last is None else last + 1

@@ -17,7 +17,7 @@ from sqlalchemy.engine import Connection
 from sweeper.db import optuna_rows
 from sweeper.db.tables import AnyRow, Study, Trial, change
 from sweeper.records.comparisons import race
-from sweeper.records.results import are
+from sweeper.records.results import is_or_are
 from sweeper.spec.repeating import Repeating
 from sweeper.train.randomness.seeds import TrialSeeds
 
@@ -36,7 +36,7 @@ def next_repeat(connection: Connection, study: AnyRow) -> int | str | None:
         number_or_reason = _next_of_search(study, results)
     unfinished = sum(row.result is None for row in results.values())
     if number_or_reason is None and unfinished:
-        return f"all {len(results)} trials have begun, and {unfinished} {are(unfinished)} still running"
+        return f"all {len(results)} trials have begun, and {unfinished} {is_or_are(unfinished)} still running"
     return number_or_reason
 
 
@@ -133,7 +133,7 @@ def patience_end(connection: Connection, study: AnyRow, number: int) -> int | No
 def shown_repeat(study: AnyRow, number: int) -> dict[str, int]:
     """Return the trial's configuration and repeat for Optuna's tools; empty without repeats."""
     repeating = repeating_of(study)
-    if repeating.is_plain:
+    if repeating.is_single:
         return {}
     return {
         "configuration": repeating.configuration_of(number),
@@ -145,7 +145,7 @@ def skip_remaining(connection: Connection, study_id: int, number: int) -> None:
     """Store the repeats after a pruned one as pruned, without an attempt."""
     study = connection.execute(sa.select(Study).where(Study.id == study_id)).one()
     repeating = repeating_of(study)
-    if repeating.is_plain or repeating.confirmed:
+    if repeating.is_single or repeating.confirmed:
         return
     results = _results(connection, study)
     # The numbers of a configuration's repeats follow each other.

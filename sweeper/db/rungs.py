@@ -40,7 +40,7 @@ from sweeper.db.tables import (
 )
 from sweeper.errors import DefinitionError, UsageError
 from sweeper.records.lengths import ComparedTrial, RungDecision, RungRecord
-from sweeper.records.results import are
+from sweeper.records.results import is_or_are
 from sweeper.spec.budgets import Round, RungSchedule, promoted, rung_schedule
 
 WAITS = "waits"
@@ -111,10 +111,10 @@ def reason_to_wait(connection: Connection, study: AnyRow, number: int) -> str | 
         paused = sum(row.paused is not None for row in rows)
         if paused:
             return (
-                f"all {number} trials have begun; {paused} {are(paused)} paused until the other "
-                f"trials of their rungs arrive, and {running} {are(running)} running"
+                f"all {number} trials have begun; {paused} {is_or_are(paused)} paused until the other "
+                f"trials of their rungs arrive, and {running} {is_or_are(running)} running"
             )
-        reason = f"all {number} trials have begun, and {running} {are(running)} still running"
+        reason = f"all {number} trials have begun, and {running} {is_or_are(running)} still running"
         return reason if rows else None
     lowest = next((row.number for row in rows if row.epoch is None), None)
     if lowest is not None and lowest <= number - study.window:

@@ -106,14 +106,14 @@ def read_status(
     def configured(
         group: Sequence[TrialStatus], *, compared: bool
     ) -> tuple[ConfigurationRecord, ...]:
-        if repeating_of(study).is_plain:
+        if repeating_of(study).is_single:
             return ()
         return configurations_of(group, study.direction, study.definition, compared=compared)
 
     def best_of(group: Sequence[TrialStatus]) -> BestTrial | None:
         if several:
             return None
-        if repeating_of(study).is_plain:
+        if repeating_of(study).is_single:
             return best_trial(group, study.direction)
         return leader_of(configured(group, compared=False))
 
@@ -599,7 +599,7 @@ def read_stamps(connection: Connection, name: str) -> Stamps:
         workers,
         None if confirmation is None else tuple(_trial_stamps(connection, confirmation.id).items()),
     )
-    repeated = confirmation is not None or not repeating_of(study).is_plain
+    repeated = confirmation is not None or not repeating_of(study).is_single
     return Stamps(study.identity, state, _trial_stamps(connection, study.id), repeated)
 
 

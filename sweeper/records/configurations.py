@@ -158,7 +158,7 @@ def configurations_of(
         standing = Race(tuple(complete), leader, None, LEVEL)
     leader = standing.leader
     comparisons: Mapping[int, Comparison] = {}
-    if compared and leader in complete and not repeating.is_plain:
+    if compared and leader in complete and not repeating.is_single:
         comparisons = compare(complete, direction, leader=leader, level=standing.level)
     sign = -1.0 if direction == "maximize" else 1.0
 
@@ -232,7 +232,7 @@ def _complete(trials: Sequence[Training]) -> list[tuple[int, float]]:
 
 
 def _values(trials: Sequence[Training], repeating: Repeating) -> dict[int, float]:
-    if repeating.is_plain:
+    if repeating.is_single:
         return {index: value for index, (_, value) in enumerate(_complete(trials))}
     first_repeats = {trial.number: trial.proposals * repeating.repeats for trial in trials}
     values: dict[int, float] = {}

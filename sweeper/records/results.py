@@ -392,7 +392,7 @@ def none_complete(study: str, target: int, errors: Iterable[str | None]) -> str:
     return text
 
 
-def are(count: int | None) -> str:
+def is_or_are(count: int | None) -> str:
     """Return the verb for ``count`` things: "is" or "are"."""
     return "is" if count == 1 else "are"
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from sweeper.definition.definition import POLICY, StudyDefinition, StudySettings
 from sweeper.errors import DefinitionError, StorageError
 from sweeper.records.events import Listener, Notice, Remark
-from sweeper.records.results import are
+from sweeper.records.results import is_or_are
 from sweeper.run.launch.launchers import StudyCode, WarmServer
 from sweeper.run.launch.server_process import hashes_differ
 from sweeper.run.launch.sources import (
@@ -85,7 +85,7 @@ class PreparedStudy:
             listener(
                 Notice(
                     f"the study's concurrency is {window}, so {window} of {requested} workers "
-                    f"{are(window)} used; a larger concurrency= in the definition allows more, "
+                    f"{is_or_are(window)} used; a larger concurrency= in the definition allows more, "
                     "and changes the sweep"
                 )
             )

@@ -345,7 +345,7 @@ def of_configurations(
     has, and was pruned if a repeat was; then its value is the mean at the last epoch that all of its
     trained repeats have.
     """
-    if repeating.is_plain:
+    if repeating.is_single:
         return tuple(observations)
     groups: dict[int, list[Observation]] = {}
     for observation in observations:

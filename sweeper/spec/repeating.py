@@ -59,7 +59,7 @@ class Repeating:
         }
 
     @property
-    def is_plain(self) -> bool:
+    def is_single(self) -> bool:
         """Return whether each configuration is trained once."""
         return self.repeats == 1 and not self.confirmed
 

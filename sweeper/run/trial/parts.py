@@ -182,7 +182,7 @@ def _explaining_repeats(assignment: Assignment) -> Iterator[None]:
         yield
     except IndexError as error:
         repeating = assignment.settings.repeating
-        if not repeating.is_plain:
+        if not repeating.is_single:
             repeat = repeating.repeat_of(assignment.number)
             many = f"the study has {repeating.repeats} repeats"
             if repeating.confirmed:

@@ -333,7 +333,7 @@ def _validation(
     the trial's parameters.
     """
     arrays = all(map(is_arrays, (plan.data.train, plan.data.validation or ())))
-    compared = assignment.number <= 1 and assignment.settings.repeating.is_plain
+    compared = assignment.number <= 1 and assignment.settings.repeating.is_single
     if not compared or plan.data_asked or not arrays:
         return {}
     rows = validation_rows(plan)

@@ -343,7 +343,7 @@ class AttemptSupervisor(TrialSupervisor):
             self.last = replace(self.last, of_study=False)
         self._check_dependence()
         completed = isinstance(self.last, Finished) and self.last.outcome == "complete"
-        if completed and not self._study.settings.repeating.is_plain:
+        if completed and not self._study.settings.repeating.is_single:
             repository = self._study.repository_with_short_timeout
             differs = self._queue.ask(
                 lambda: repository.other_parameters(claim.study, claim.number), self._check_closing

@@ -189,7 +189,7 @@ class RunState:
 
     @property
     def _is_repeated(self) -> bool:
-        return not self._repeating.is_plain
+        return not self._repeating.is_single
 
     @property
     def _repeating(self) -> Repeating:
