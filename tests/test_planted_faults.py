@@ -52,8 +52,8 @@ FAULTS = (
     Fault(
         "a trial waits for one trial less than its window",
         "db/rungs.py",
-        "lowest <= begun - study.window:",
-        "lowest <= begun - study.window - 1:",
+        "lowest <= number - study.window:",
+        "lowest <= number - study.window - 1:",
         "conformance/test_repository.py",
     ),
     Fault(

@@ -70,12 +70,14 @@ class Disk:
     Attributes:
         removed: What the trials made and was removed, as names for messages; complete at the end.
         notes: What could not be undone, or not be told apart, a sentence each; complete at the end.
+        servers: Ids of the processes that start the trials.
     """
 
     roots: list[str]
     tell: Callable[[str], None] = lambda _: None
     removed: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    servers: list[int] = field(default_factory=list)
     _undone: Undone = field(default_factory=Undone)
     _found: list[_Found] = field(default_factory=list)
     _training: int = 0
@@ -125,7 +127,7 @@ class Disk:
         if changes.exists():
             changes.rename(self._aside / _IMPORT)
         self._before = self._walk()
-        self._written = written_bytes(self.roots)
+        self._written = written_bytes(self.roots, self.servers)
         self._store()
         if not self._before.complete:
             self.notes.append(
@@ -176,7 +178,7 @@ class Disk:
     def _is_shared(self) -> bool:
         """Return whether another process has written in these directories since the trials began."""
         if not self._undone.shared:
-            process = at_work(self._written, written_bytes(self.roots))
+            process = at_work(self._written, written_bytes(self.roots, self.servers))
             if process is not None:
                 self._undone.shared = True
                 self.notes.append(

@@ -8,16 +8,21 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import psutil
 
 
-def written_bytes(roots: Sequence[str]) -> dict[str, int]:
-    """Return the bytes that each other process at work below ``roots`` has written to disks, by its name and id."""
+def written_bytes(roots: Sequence[str], servers: Iterable[int] = ()) -> dict[str, int]:
+    """Return the bytes that each other process at work below ``roots`` has written to disks, by its name and id.
+
+    ``servers`` are the processes that start the trials of the check.
+    """
     this = psutil.Process()
-    # The shell, and all processes of the check.
-    ours = {p.pid for p in (this, *this.parents(), *this.children(recursive=True))}
+    ours = {process.pid for process in (this, *this.parents())}
+    for pid in (this.pid, *servers):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            ours |= {pid, *(p.pid for p in psutil.Process(pid).children(recursive=True))}
     written = {}
     for process in psutil.process_iter():
         # A process may end meanwhile, and those of other users tell nothing.

@@ -324,6 +324,15 @@ def lengths_lines(status: StudyStatus) -> list[RenderableType]:
     return [Text(f"epochs: {lengths_text}; trials are ranked by their values at their own lengths")]
 
 
+def _best_of(status: StudyStatus) -> str | None:
+    """Return the best trial's number, or the configuration of which the best value is the mean."""
+    if status.best is None:
+        return None
+    if status.best.configuration is None:
+        return str(status.best.number)
+    return f"mean of configuration {status.best.configuration}"
+
+
 def studies_table(statuses: Sequence[StudyStatus]) -> RenderableType:
     """Return a row for each study: progress, counts by state, best value; rare states only where there are some."""
     if not statuses:
@@ -340,7 +349,7 @@ def studies_table(statuses: Sequence[StudyStatus]) -> RenderableType:
             f"{status.finished}/{status.target}",
             *(_count(status, state) for state in states),
             status.best.value if status.best else None,
-            status.best.named if status.best else None,
+            _best_of(status),
         ]
         for status in statuses
     ]

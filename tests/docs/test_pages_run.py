@@ -180,7 +180,7 @@ def check_tutorial(home, trials):
     results = database.execute(f"{of_study} WHERE s.name = 'first-sweep'").fetchall()
     assert results == [("complete",)] * trials
     confirmed = database.execute(f"{of_study} WHERE s.name = 'first-sweep~confirm'").fetchall()
-    assert confirmed == [("complete",)] * 4
+    assert confirmed == [("complete",)] * 10
     went_on = "SELECT count(*) FROM sweeper_attempts WHERE number > 1 AND start_step > 0"
     assert database.execute(went_on).fetchone()[0] >= 1, "the kill came between the checkpoints"
     verdicts = database.execute("SELECT mode, verdict FROM sweeper_verdicts ORDER BY id").fetchall()

@@ -156,8 +156,8 @@ def test_the_guard_refuses_exactly_what_two_trials_share(layers, form, optimizer
         ("x.held", lambda thing: Raising(held=thing)),
         ("x[0]", lambda thing: itertools.cycle([thing])),
         ("closure variable 'thing' of x", lambda thing: (thing for _ in range(2))),
-        ("x", lambda thing: context(kept=thing)),
-        ("x.held", lambda thing: local(kept=thing)),
+        ("x", lambda thing: context(value=thing)),
+        ("x.held", lambda thing: local(value=thing)),
         ("x['k']", lambda thing: weakref.WeakValueDictionary(k=thing)),
     ],
 )

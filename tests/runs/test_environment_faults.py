@@ -157,7 +157,8 @@ def test_what_the_disk_or_memory_refuses_is_distinguished_from_what_the_code_did
     else:
         line = raised.__code__.co_firstlineno + 2
         where = f" (in raised, {Path(__file__).name}:{line})" if with_traceback else ""
-        assert failed.error == f"{type(error).__name__}: {error}{where}"
+        text = f": {error}" if str(error) else ""
+        assert failed.error == f"{type(error).__name__}{text}{where}"
     assert ("in raised" in failed.traceback) == with_traceback == bool(failed.traceback)
 
 

@@ -8,6 +8,8 @@ import pytest
 from study_files import SHORT, StudyText
 from sweeps import RunningCommand, python, sweep, sweep_inline, trials_in
 
+from sweeper.errors import TrialError
+
 ARGUMENTS = 'objective="val_loss", epochs=2, trials=3, sampler="random", audit="off", seed=3'
 STUDY = replace(SHORT, arguments=ARGUMENTS)
 
@@ -70,7 +72,8 @@ def test_a_killed_confirmation_is_resumed_and_equals_one_that_was_not(tmp_path, 
 
 
 def test_a_study_without_complete_trials_has_nothing_to_confirm(tmp_path, here):
-    sweep_inline(replace(STUDY, model='raise ValueError("no layer")'), tmp_path)
+    with pytest.raises(TrialError):
+        sweep_inline(replace(STUDY, model='raise ValueError("no layer")'), tmp_path)
     ended = _confirm(here, tmp_path)
     assert ended.code == 2, ended.err
     assert "has no complete trial yet" in ended.err

@@ -181,7 +181,7 @@ HANGING = StudyText(
                 super().__init__()
                 self.directory = directory
 
-            def on_train_batch_end(self, batch, logs=None):
+            def on_epoch_end(self, epoch, logs=None):
                 (self.directory / "here").touch()
                 time.sleep(600)
         """,
