@@ -122,7 +122,6 @@ def check_study(
         stack.enter_context(disk)
         directory = Path(stack.enter_context(scratch_directory("check")))
         processes = [stack.enter_context(ServerProcess()) for _ in range(2)]
-        disk.servers += [process.pid for process in processes]
         servers = []
         imports = []
         # One after the other, because the import may make a file, which the second one then finds.

@@ -33,14 +33,22 @@ from typing import Self
 from sweeper.checks.other_processes import at_work, written_bytes
 from sweeper.checks.undoing import Undone, free_name, undo
 from sweeper.files.walk import ASIDE, CODE, MOST_ENTRIES, Listing, State
-from sweeper.run.trial.keeping import CHANGES, COPY, OWNER, PRIVATE, ROOTS, read_changes
+from sweeper.run.trial.keeping import (
+    CHANGES,
+    COPY,
+    OWNER,
+    PRIVATE,
+    PROCESSES,
+    ROOTS,
+    read_changes,
+)
 
 _IMPORT = "changes-of-import"
 _BEFORE = "before.json"
 _FOUND = "found"
 _COPIES = "copies"
 _ALIVE = "alive"
-_OWN = frozenset({CHANGES, OWNER, _IMPORT, _BEFORE, _FOUND, _COPIES, _ALIVE})
+_OWN = frozenset({CHANGES, OWNER, PROCESSES, _IMPORT, _BEFORE, _FOUND, _COPIES, _ALIVE})
 
 _MOST_COPIES = 2_000
 _MOST_BYTES = 64 * 2**20
@@ -70,14 +78,12 @@ class Disk:
     Attributes:
         removed: What the trials made and was removed, as names for messages; complete at the end.
         notes: What could not be undone, or not be told apart, a sentence each; complete at the end.
-        servers: Ids of the processes that start the trials.
     """
 
     roots: list[str]
     tell: Callable[[str], None] = lambda _: None
     removed: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-    servers: list[int] = field(default_factory=list)
     _undone: Undone = field(default_factory=Undone)
     _found: list[_Found] = field(default_factory=list)
     _training: int = 0
@@ -127,7 +133,7 @@ class Disk:
         if changes.exists():
             changes.rename(self._aside / _IMPORT)
         self._before = self._walk()
-        self._written = written_bytes(self.roots, self.servers)
+        self._written = self._written_bytes()
         self._store()
         if not self._before.complete:
             self.notes.append(
@@ -178,7 +184,7 @@ class Disk:
     def _is_shared(self) -> bool:
         """Return whether another process has written in these directories since the trials began."""
         if not self._undone.shared:
-            process = at_work(self._written, written_bytes(self.roots, self.servers))
+            process = at_work(self._written, self._written_bytes())
             if process is not None:
                 self._undone.shared = True
                 self.notes.append(
@@ -186,6 +192,12 @@ class Disk:
                     "trials write by C++ code or other programs. For the whole check, run it when that process has ended"
                 )
         return self._undone.shared
+
+    def _written_bytes(self) -> dict[str, int]:
+        """Return what other processes at work in the directories have written; see `written_bytes`."""
+        processes = self._aside / PROCESSES
+        ids = processes.read_text().split() if processes.exists() else ()
+        return written_bytes(self.roots, map(int, ids))
 
     def _put_aside(self, path: str, *, of: str = "") -> None:
         """Set a file or a directory aside; ``of`` is the file of which it is another content."""

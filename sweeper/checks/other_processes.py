@@ -13,14 +13,14 @@ from collections.abc import Iterable, Iterator, Sequence
 import psutil
 
 
-def written_bytes(roots: Sequence[str], servers: Iterable[int] = ()) -> dict[str, int]:
+def written_bytes(roots: Sequence[str], workers: Iterable[int]) -> dict[str, int]:
     """Return the bytes that each other process at work below ``roots`` has written to disks, by its name and id.
 
-    ``servers`` are the processes that start the trials of the check.
+    ``workers`` are the processes that work for the check; those that they started do, too.
     """
     this = psutil.Process()
     ours = {process.pid for process in (this, *this.parents())}
-    for pid in (this.pid, *servers):
+    for pid in (this.pid, *workers):
         with contextlib.suppress(psutil.NoSuchProcess):
             ours |= {pid, *(p.pid for p in psutil.Process(pid).children(recursive=True))}
     written = {}

@@ -264,7 +264,7 @@ def test_files_of_another_process_at_work_are_left_where_they_are(here, other_pr
 
 def test_without_a_look_for_other_processes_their_files_are_moved(here, other_process, monkeypatch):
     """The control: a walk alone takes them for a trial's."""
-    monkeypatch.setattr(disk, "written_bytes", lambda _: {})
+    monkeypatch.setattr(disk, "written_bytes", lambda *_: {})
     check(here, lambda: time.sleep(0.5))
     assert other_process().endswith("is gone")
 

@@ -33,6 +33,9 @@ ROOTS = "SWEEPER_CHECK_ROOTS"
 MOST_COPIED = 2**30
 """Size (bytes) above which no copy takes a file's name: its changes are reported, and not undone."""
 
+PROCESSES = "processes"
+"""File with the ids of the processes that work for the check."""
+
 CHANGES = "changes"
 COPY = "copy-"
 PRIVATE = 0o700
@@ -183,6 +186,8 @@ def keep_for_check(*, names: bool) -> None:
         _KEEPERS.clear()
         RECORDER.before_write = None
         return
+    with RECORDER.unrecorded(), Path(roots[0], ASIDE, PROCESSES).open("a") as processes:
+        processes.write(f"{os.getpid()}\n")
     entries = read_changes(Path(roots[0], ASIDE, CHANGES))
     users = {entry.get("linked", entry.get("to")) for entry in entries}
     keeper = Keeper(roots, names, {e["made"] for e in entries if "made" in e} - users)
