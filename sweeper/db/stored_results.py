@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import Any, cast
@@ -48,7 +48,7 @@ from sweeper.db.tables import (
     rows_by_trial,
 )
 from sweeper.db.verdicts import read_exactness
-from sweeper.files.uses import shown_files
+from sweeper.files.uses import FileUse, uses_from_json
 from sweeper.records.code import CodeGroup, Environment, short_code
 from sweeper.records.configurations import ConfigurationRecord, TrialState, configurations_of
 from sweeper.records.evaluations import EvaluationRecord
@@ -235,6 +235,25 @@ def failing_alike(connection: Connection, name: str, least: int) -> tuple[int, s
     return len(lines), lines[-1]
 
 
+def _shown_files(stored: Iterable[Mapping[str, Any]]) -> dict[str, list[Any]]:
+    """Return the files of ``show --json`` from those stored with a trial's attempts.
+
+    ``"sought"`` marks a written file that the trial had looked for, or tried to read, and not found.
+    """
+    entries: dict[str, list[Any]] = {"read": [], "written": [], "notices": []}
+    latest: dict[str, FileUse] = {}
+    for files in stored:
+        latest |= {use.path: use for use in uses_from_json(files)}
+        entries["notices"] += [n for n in files.get("notices", ()) if n not in entries["notices"]]
+    for use in latest.values():
+        if use.read_digest:
+            entries["read"].append({"path": use.path, "digest": use.read_digest})
+        if use.wrote or use.left:
+            sought = {"sought": True} if use.asked and not use.existed else {}
+            entries["written"].append({"path": use.path, "digest": use.digest or None, **sought})
+    return entries
+
+
 def _records(
     connection: Connection,
     study: AnyRow,
@@ -316,7 +335,7 @@ def _records(
                     )
                     for row in lengths[trial.id]
                 ),
-                files=shown_files([row.files for row in trial_attempts if row.files is not None]),
+                files=_shown_files([row.files for row in trial_attempts if row.files is not None]),
             )
         )
     return tuple(records)

@@ -49,13 +49,11 @@ _OVERWRITERS = ("/keras/", "/tensorflow/", "/PIL/", _PACKAGE)
 """Libraries that look for each file which they are about to overwrite or truncate."""
 
 READS = 1
-"""Kind of use: the content is read."""
 WRITES = 2
-"""Kind of use: the file is created or changed."""
 ASKS = 4
-"""Kind of use: the caller looks whether the file exists."""
 KEEPS = 8
-"""Kind of use, with `WRITES`: the file keeps its content when it is opened."""
+"""Kinds of use: the content is read; it is created or changed; the caller looks whether the file exists; with `WRITES`, the
+content is kept when the file is opened."""
 
 
 class FileRecorder:

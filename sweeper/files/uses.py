@@ -69,25 +69,6 @@ def uses_from_json(stored: Mapping[str, Any] | None) -> tuple[FileUse, ...]:
     return tuple(FileUse(**{n: use[n] for n in _STORED if n in use}) for use in uses)
 
 
-def shown_files(stored: Iterable[Mapping[str, Any]]) -> dict[str, list[Any]]:
-    """Return the files of ``show --json`` from those stored with a trial's attempts.
-
-    ``"sought"`` marks a written file that the trial had looked for, or tried to read, and not found.
-    """
-    entries: dict[str, list[Any]] = {"read": [], "written": [], "notices": []}
-    latest: dict[str, FileUse] = {}
-    for files in stored:
-        latest |= {use.path: use for use in uses_from_json(files)}
-        entries["notices"] += [n for n in files.get("notices", ()) if n not in entries["notices"]]
-    for use in latest.values():
-        if use.read_digest:
-            entries["read"].append({"path": use.path, "digest": use.read_digest})
-        if use.wrote or use.left:
-            sought = {"sought": True} if use.asked and not use.existed else {}
-            entries["written"].append({"path": use.path, "digest": use.digest or None, **sought})
-    return entries
-
-
 @dataclass(frozen=True)
 class TrialUses:
     """Uses of files by one attempt at the trial ``who``, such as "trial 3"."""
@@ -163,13 +144,11 @@ def _uses_of(path: str, attempts: Iterable[TrialUses]) -> list[tuple[str, FileUs
     return uses
 
 
-def _dependent(
-    reader: str, use: FileUse, writer: str, writer_use: FileUse
-) -> Iterator[FileFinding]:
+def _dependent(reader: str, use: FileUse, writer: str, write: FileUse) -> Iterator[FileFinding]:
     """Yield a finding about a file that a trial found and read, or looked for, and another one wrote."""
-    did = "wrote" if writer_use.wrote else "left"
-    where = f"which {writer} {did}{_by(writer_use.wrote_at)}"
-    if writer_use.wrote and _differ(use.read_digest, use.digest):
+    did = "wrote" if write.wrote else "left"
+    where = f"which {writer} {did}{_by(write.wrote_at)}"
+    if write.wrote and _differ(use.read_digest, use.digest):
         message = (
             f"{reader} is not independent: {_at(use.read_at)}reads {use.name}, {where}, and writes other "
             f"content to it{_by(use.wrote_at)}; {CURE_OR_BEFORE}"
@@ -184,13 +163,13 @@ def _dependent(
         yield FileFinding("warning", use.path, message)
 
 
-def _changed(reader: str, use: FileUse, writer: str, writer_use: FileUse) -> FileFinding:
+def _changed(reader: str, use: FileUse, writer: str, write: FileUse) -> FileFinding:
     message = (
         f"{reader} is not independent: {_at(use.read_at)}uses {use.name}, which {writer} "
-        f"wrote{_by(writer_use.wrote_at)} at the same time, so that it has changed since {reader} wrote "
+        f"wrote{_by(write.wrote_at)} at the same time, so that it has changed since {reader} wrote "
         f"it{_by(use.wrote_at)}; in a factory, {CURE}"
     )
-    return FileFinding("error" if writer_use.wrote else "warning", use.path, message)
+    return FileFinding("error" if write.wrote else "warning", use.path, message)
 
 
 def _differ(first: str, second: str) -> bool:
