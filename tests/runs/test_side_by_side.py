@@ -80,7 +80,9 @@ def test_a_listener_that_fails_ends_the_run_with_every_trial_at_a_checkpoint(tmp
         attempts = [a for trial in sweep.trials for a in trial.attempts]
     assert isinstance(sweep.error, BrokenPipeError)
     assert len(events) == 1, "who has raised is told nothing more"
-    assert {(a.outcome, a.end_step) for a in attempts} == {("interrupted", 5)}, attempts
+    # The other trial may have been claimed and not begun.
+    begun = [a for a in attempts if a.error != "stopped before it began"]
+    assert {(a.outcome, a.end_step) for a in begun} == {("interrupted", 5)}, attempts
     if kind is EpochFinished:
         assert len(attempts) == 2
         assert killed == [False, False]
