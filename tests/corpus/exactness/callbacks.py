@@ -63,7 +63,7 @@ class EMA(keras.callbacks.Callback):
 class RocAuc(keras.callbacks.Callback):
     def on_epoch_end(self, epoch, logs=None):
         x, y = load_validated(None).validation
-        ranks = np.argsort(np.argsort(self.model(x).numpy().ravel()))
+        ranks = np.argsort(np.argsort(self.model(x).numpy()[:, 0]))
         above = np.ravel(y) > np.median(y)
         logs["val_roc_auc"] = np.float32(ranks[above].mean() - ranks[~above].mean())
 
