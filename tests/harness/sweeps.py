@@ -132,15 +132,18 @@ def python(*words, cwd, env=None):
     return Ended(process.returncode, process.stdout, process.stderr)
 
 
-def _begun(words, cwd, extra, *, session):
-    """``sweeper WORDS``: forked where its environment is the run's, and so are servers; else a real one."""
+def _begun(words, cwd, extra, *, session, before=()):
+    """``sweeper WORDS``: forked where its environment is the run's, and so are servers; else a real one.
+
+    ``before`` are the words of a program that runs it, which is then a real one, too.
+    """
     environment = _environment(extra)
     program = ["-m", "sweeper", *map(str, words)]
     forked = ADDRESS in environment and server_process._SERVER == WARM_SERVER
-    if forked and importing(environment) == importing(_ENVIRONMENT):
+    if forked and not before and importing(environment) == importing(_ENVIRONMENT):
         return ForkedProgram(program, directory=cwd, environment=environment, session=session)
     return subprocess.Popen(
-        [sys.executable, "-P", *program],
+        [*before, sys.executable, "-P", *program],
         cwd=cwd,
         env=environment,
         stdin=subprocess.DEVNULL,
@@ -171,8 +174,8 @@ class _Reading:
 class RunningCommand:
     """``sweeper WORDS`` in a process group of its own, its progress read as it comes."""
 
-    def __init__(self, *words, cwd, env=None):
-        self.process = _begun(words, cwd, env, session=True)
+    def __init__(self, *words, cwd, env=None, before=()):
+        self.process = _begun(words, cwd, env, session=True, before=before)
         self.lines = []
         self._news = queue.SimpleQueue()
         self._reader = threading.Thread(target=self._read, daemon=True)

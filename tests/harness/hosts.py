@@ -1,0 +1,241 @@
+"""Machines that share nothing: each with its own network, name, boot, processes, directory and clock.
+
+They are namespaces of this machine's kernel, which needs root on Linux, ``ip``, libfaketime and the programs of
+PostgreSQL. A `Host` reaches the `Services` by one link, which can be taken away.
+"""
+
+import contextlib
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+import uuid
+from pathlib import Path
+
+import pytest
+from object_faults import BUCKET, s3_environment
+
+_NEEDED = ("ip", "unshare", "runuser", "cc")
+
+_SLEEP = """
+#include <errno.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+int clock_nanosleep(clockid_t clock, int flags, const struct timespec *until, struct timespec *left) {
+    return syscall(SYS_clock_nanosleep, clock, flags, until, left) ? errno : 0;
+}
+"""
+"""What `time.sleep` calls: libfaketime 0.9.10 refuses it where it leaves the monotonic clock alone."""
+
+_OBJECTS = """
+import sys
+from moto.server import ThreadedMotoServer
+server = ThreadedMotoServer("0.0.0.0", 0, verbose=False)
+server.start()
+print(server.get_host_and_port()[1], flush=True)
+sys.stdin.read()
+"""
+
+_BEGIN = """
+mount --bind {boot} /proc/sys/kernel/random/boot_id
+if [ -e /etc/machine-id ]; then mount --bind {machine} /etc/machine-id; fi
+hostname {name}
+"$@"
+exit $?
+"""
+"""What a host's first process does before its program."""
+
+
+def require_namespaces():
+    """Skip where there is no way to make such hosts: it is a property of the machine."""
+    lacking = [name for name in _NEEDED if shutil.which(name) is None]
+    if os.geteuid() != 0 or lacking or not _postgresql_programs() or not has_clocks():
+        pytest.skip(f"hosts are made by root, with PostgreSQL, libfaketime and {' '.join(_NEEDED)}")
+
+
+def has_clocks():
+    """Whether a process can have another time of day: libfaketime and a compiler are there."""
+    return _faketime() is not None and shutil.which("cc") is not None
+
+
+def clock(directory, offset):
+    """The variables by which a process has another time of day, such as ``"+1h"``, and no other clock."""
+    library = directory / "sleep.so"
+    if not library.exists():
+        source = directory / "sleep.c"
+        source.write_text(_SLEEP)
+        made = ["cc", "-shared", "-fPIC", "-o", str(library), str(source)]
+        subprocess.run(made, check=True, capture_output=True)
+    # Not the program faketime: what it shares between processes is named by pids, which two hosts both have.
+    return {
+        "LD_PRELOAD": f"{library}:{_faketime()}",
+        "FAKETIME": offset,
+        "FAKETIME_DONT_FAKE_MONOTONIC": "1",
+        "NO_FAKE_STAT": "1",
+    }
+
+
+def _faketime():
+    return next(Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1"), None)
+
+
+def _postgresql_programs():
+    return max(Path("/usr/lib/postgresql").glob("*/bin"), default=None)
+
+
+def _ip(*words):
+    subprocess.run(["ip", *map(str, words)], check=True, capture_output=True)
+
+
+class Services:
+    """One PostgreSQL and one object store, which every host reaches, as a context manager."""
+
+    def __init__(self, directory):
+        self._directory = directory / "postgresql"
+
+    def __enter__(self):
+        self._stack = contextlib.ExitStack()
+        with self._stack:
+            programs = _postgresql_programs()
+            self._directory.mkdir(parents=True)
+            shutil.chown(self._directory, "postgres")
+            for parent in [self._directory, *self._directory.parents][:-2]:
+                parent.chmod(parent.stat().st_mode | 0o011)
+            with socket.socket() as free:
+                free.bind(("127.0.0.1", 0))
+                self.port = free.getsockname()[1]
+            data = str(self._directory / "data")
+            as_postgres = ["runuser", "-u", "postgres", "--"]
+            made = [*as_postgres, f"{programs}/initdb", "-D", data, "-A", "trust", "-U", "sweeper"]
+            subprocess.run(made, check=True, capture_output=True)
+            with Path(data, "pg_hba.conf").open("a") as rules:
+                rules.write("host all all 0.0.0.0/0 trust\n")
+            server = [f"{programs}/postgres", "-D", data, "-p", str(self.port), "-h", "*", "-k", ""]
+            database = subprocess.Popen([*as_postgres, *server], stderr=subprocess.DEVNULL)
+            stop = [*as_postgres, f"{programs}/pg_ctl", "-D", data, "-m", "fast", "stop"]
+            self._stack.callback(database.wait)
+            self._stack.callback(subprocess.run, stop, check=False, capture_output=True)
+            objects = subprocess.Popen(
+                [sys.executable, "-c", _OBJECTS],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                text=True,
+            )
+            self._stack.callback(objects.communicate)
+            self.objects = int(objects.stdout.readline())
+            made = urllib.request.Request(f"http://127.0.0.1:{self.objects}/{BUCKET}", method="PUT")
+            urllib.request.urlopen(made, timeout=30).close()
+            ready = [f"{programs}/pg_isready", "-h", "127.0.0.1", "-p", str(self.port)]
+            for _ in range(300):
+                if subprocess.run(ready, check=False, capture_output=True).returncode == 0:
+                    break
+                time.sleep(0.1)
+            self._stack = self._stack.pop_all()
+        return self
+
+    def __exit__(self, *_exception):
+        self._stack.close()
+
+    def storage(self, address="127.0.0.1"):
+        return f"postgresql+psycopg://sweeper@{address}:{self.port}/postgres"
+
+    def environment(self, address):
+        """How a host that knows this machine by ``address`` finds both."""
+        return {
+            **s3_environment(f"http://{address}:{self.objects}"),
+            "SWEEPER_STORAGE": self.storage(address),
+            "SWEEPER_CHECKPOINTS": f"s3://{BUCKET}/hosts",
+        }
+
+
+class Host:
+    """A machine, as a context manager; ``clock`` is what its time of day is off by, such as ``"+1h"``."""
+
+    def __init__(self, number, directory, services, clock):
+        self.number, self.clock, self.directory = number, clock, directory
+        self.name = f"sweeper-{os.getpid()}-{number}"
+        self._link = f"sw{os.getpid() % 100000}-{number}"
+        self._network = f"10.{77 + number}.{os.getpid() % 250}"
+        self.environment = services.environment(f"{self._network}.1")
+
+    def __enter__(self):
+        self.directory.mkdir(parents=True)
+        _ip("netns", "add", self.name)
+        peer = f"{self._link}p"
+        _ip("link", "add", self._link, "type", "veth", "peer", "name", peer)
+        _ip("link", "set", peer, "netns", self.name)
+        _ip("addr", "add", f"{self._network}.1/24", "dev", self._link)
+        _ip("-n", self.name, "addr", "add", f"{self._network}.2/24", "dev", peer)
+        _ip("-n", self.name, "link", "set", peer, "up")
+        _ip("-n", self.name, "link", "set", "lo", "up")
+        self.link(up=True)
+        self.boots = 0
+        self.process = None
+        return self
+
+    def __exit__(self, *_exception):
+        if self.process is not None:
+            self.lose()
+        _ip("link", "delete", self._link)
+        _ip("netns", "delete", self.name)
+
+    def link(self, *, up):
+        """Take the link to the services away, or give it back."""
+        _ip("link", "set", self._link, "up" if up else "down")
+
+    def lose(self):
+        """Take its power away: everything that it runs ends at once."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+
+    def run(self, *words, env=None):
+        """Begin a Python program after a boot, in ``process``, whose end is that of all it ran."""
+        self.boots += 1
+        ids = self.directory.parent / f"{self.name}-ids"
+        ids.mkdir(exist_ok=True)
+        boot, machine = ids / f"boot-{self.boots}", ids / "machine"
+        boot.write_text(f"{uuid.uuid4()}\n")
+        machine.write_text(f"{uuid.uuid5(uuid.NAMESPACE_DNS, self.name).hex}\n")
+        begin = _BEGIN.format(boot=boot, machine=machine, name=self.name)
+        apart = [
+            "unshare",
+            "--mount",
+            "--uts",
+            "--pid",
+            "--ipc",
+            "--fork",
+            "--kill-child",
+            "--mount-proc",
+        ]
+        program = ["env", *self._clock(), sys.executable, *map(str, words)]
+        kept = {n: v for n, v in os.environ.items() if not n.startswith("SWEEPER_")}
+        log = (self.directory.parent / f"{self.name}.log").open("a")
+        with log:
+            self.process = subprocess.Popen(
+                ["ip", "netns", "exec", self.name, *apart, "sh", "-ec", begin, "sh", *program],
+                cwd=self.directory,
+                env={
+                    **kept,
+                    **self.environment,
+                    "PYTHONPATH": str(Path(__file__).parents[2]),
+                    **(env or {}),
+                },
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+
+    def _clock(self):
+        """The words that give a program the host's clock; programs before it have this machine's."""
+        return [f"{n}={v}" for n, v in clock(self.directory.parent, self.clock).items()]
+
+    def log(self):
+        return (self.directory.parent / f"{self.name}.log").read_text()
