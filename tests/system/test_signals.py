@@ -114,8 +114,8 @@ def test_a_stop_and_a_termination_cost_nothing_and_say_how_to_go_on(whole, tmp_p
                 last = trial.attempts[-1]
                 assert last.outcome == "interrupted"
                 steps = {checkpoint.step for checkpoint in trial.checkpoints}
-                # A trial that has trained no step has nothing to keep.
-                assert last.end_step in (steps or {0, None})
+                # An attempt that has trained no step has nothing to keep.
+                assert last.end_step in {*steps, 0, None}
 
     last = max(whole.results)
     with RunningCommand(*words, cwd=tmp_path) as run:
