@@ -19,7 +19,7 @@ _SETTLING = 5.0
 
 @dataclass
 class Undone:
-    """What was undone: paths put back and removed, further directories, and what could not be undone, a sentence each.
+    """Record of what was undone: paths put back and removed, further directories, and doubts, a sentence each.
 
     ``shared``: another process works in the directories, and may have written to a file that is put back.
     """

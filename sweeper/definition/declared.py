@@ -80,7 +80,7 @@ class DeclaredStudy:
 
     @property
     def is_literal(self) -> bool:
-        """Whether the text alone decides every argument; other values are those of the file's names."""
+        """Return whether the text alone decides every argument; other values are those of the file's names."""
         return not self.call.args and all(map(self._is_decided, self.call.keywords))
 
     def check(self) -> None:
