@@ -258,6 +258,7 @@ def _of_content(obj: Any) -> str | None:
     try:
         reduced = obj.__reduce_ex__(pickle.HIGHEST_PROTOCOL)
     except Exception:
+        # The method is the library's, and may raise anything: then nothing of the object can be compared.
         return None
 
     def stripped(state: Any) -> Any:
