@@ -119,6 +119,10 @@ class Repository:
     request_stop = writing(requests.request_stop)
     stop_requested = reading(requests.stop_requested)
     clear_stop = writing(requests.clear_stop)
+    observe = writing(requests.observe)
+    tag = writing(requests.tag)
+    note = writing(requests.note)
+    hide = writing(requests.hide)
     now = reading(requests.now)
     retry = writing_once(requests.retry)
     retry_failed = writing(requests.retry_failed)
@@ -144,6 +148,7 @@ class Repository:
     unfinished = reading(stored_results.read_unfinished)
     failing_alike = reading(stored_results.failing_alike)
     finished_before = reading(lengths.finished_before)
+    foreign_observations = reading(lengths.foreign_observations)
     other_parameters = reading(other_parameters)
 
     record_audit = writing(verdicts.record_audit)

@@ -171,6 +171,27 @@ def in_space(
     return converted
 
 
+def observed_value(distribution: BaseDistribution, value: CategoricalChoice) -> CategoricalChoice:
+    """Return an observation's value of a parameter as one of this range.
+
+    Files of text do not distinguish the choices 16 and "16", so a choice also matches by its text.
+
+    Raises:
+        ValueError: The value is outside of the range.
+    """
+    choices = getattr(distribution, "choices", ())
+    exact = [choice for choice in choices if same_choice(choice, value)]
+    by_text = [choice for choice in choices if str(choice) == str(value)]
+    if exact or by_text:
+        return (exact or by_text)[0]  # type: ignore[no-any-return]
+    internal = distribution.to_internal_repr(value)
+    if isinstance(value, bool | str | None) or not distribution._contains(internal):
+        msg = f"{value!r} is not in {distribution}"
+        raise ValueError(msg)
+    number: int | float = distribution.to_external_repr(internal)
+    return number
+
+
 def _has(distribution: BaseDistribution, value: CategoricalChoice) -> bool:
     choices = getattr(distribution, "choices", None)
     if choices is not None:

@@ -17,6 +17,7 @@ from sweeper.records.lengths import LengthRecord
 from sweeper.records.printing import counted
 from sweeper.records.results import AttemptRecord, StudyStatus, TrialRecord
 from sweeper.replay.reports import CheckFinding, CheckReport, Estimate, Level
+from sweeper.spec.observing import observed_text
 from sweeper.spec.searching import Objective
 from sweeper.views.formats import (
     choice_text,
@@ -49,7 +50,7 @@ def trial_on_terminal(
     parts: list[RenderableType] = [
         Text(f"Trial {trial.number} of {trial.study}", style="bold"),
         Text(_lead(trial)),
-        _facts(trial, study.objective),
+        _facts(trial, study),
     ]
     if trial.error:
         parts += [Text(""), Text(_without_repetition(trial.error), style="red")]
@@ -151,7 +152,8 @@ def _attempts(trial: TrialRecord) -> _Cells:
     return rows
 
 
-def _facts(trial: TrialRecord, objective: str) -> Table:
+def _facts(trial: TrialRecord, study: StudyStatus) -> Table:
+    objective = study.objective
     grid = _grid()
     grid.add_row("state", Text(trial.state, style=STATE_STYLES.get(trial.state, "")))
     measured: Mapping[str, float | None] = trial.values or {objective: trial.value}
@@ -159,6 +161,15 @@ def _facts(trial: TrialRecord, objective: str) -> Table:
     facts += [(name, choice_text(value)) for name, value in trial.params.items()]
     facts += [("seed", str(trial.seed)), ("digest", trial.digest or "-")]
     facts.append(("code", trial.code or "-"))
+    if trial.tags:
+        facts.append(("tags", " ".join(trial.tags)))
+    if trial.note:
+        facts.append(("note", trial.note))
+    if trial.hidden:
+        facts.append(("hidden", "not listed, and never the best one"))
+    used = observed_text([o for o in study.observations if o.is_used_by(trial.number)])
+    if used is not None:
+        facts.append(("drawn with", used))
     if trial.value_of is not None:
         facts.append(("value of", trial.value_of))
     if trial.output_only:

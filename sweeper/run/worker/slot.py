@@ -81,6 +81,7 @@ from sweeper.run.worker.outcomes import (
 from sweeper.run.worker.tensorboard_files import TrialSummaries
 from sweeper.search.sampling import SearchSession, of_configurations, open_search
 from sweeper.search.spaces import Observation
+from sweeper.spec.observing import ForeignObservation
 from sweeper.spec.space import CategoricalChoice
 from sweeper.support.error_texts import shown_error
 from sweeper.train.fingerprint import differences
@@ -628,12 +629,19 @@ class TrialSearch:
         """Return the session, which is kept, because a pruner decides after each epoch."""
         if self._opened is None:
             study = self.study
+            repository = study.repository_with_short_timeout
+            foreign: tuple[ForeignObservation, ...] = ()
+            if study.search.window is not None:
+                foreign = self.queue.ask(
+                    lambda: repository.foreign_observations(self.claim.study), self.waiting
+                )
             self._opened = open_search(
                 study.search,
                 self._configuration,
                 self._seen(),
                 study.replayed_attributes,
                 redraws=self.claim.redraws,
+                foreign=foreign,
             )
         return self._opened
 
