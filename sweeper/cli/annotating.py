@@ -56,13 +56,13 @@ def observe(
     if optuna_study is not None and from_optuna is None:
         msg = f"--optuna-study {optuna_study} without --from-optuna; give the database, too"
         raise UsageError(msg)
-    from sweeper.spec.observing import read_observations
+    from sweeper.spec.observing import ForeignObservation, read_observations
 
     settings = flags.settings()
     with open_repository(settings) as repository:
         row = repository.study(study)
         sampler = row.definition.get("sampler")
-        observations = ()
+        observations: tuple[ForeignObservation, ...] = ()
         source = ""
         if file is not None:
             observations = read_observations(file, row.objectives, sampler)

@@ -157,7 +157,7 @@ class SearchSession:
         self._space = {n: d for trial in finished for n, d in trial.distributions.items()}
         converted = in_space(finished, self._space)
         self._storage = _WindowStorage(spec.study, spec.directions, converted, trial_number)
-        if spec.window is not None and not isinstance(base_sampler(sampler), _BY_TRIALS_ALONE):
+        if spec.window is not None and type(base_sampler(sampler)) not in _BY_TRIALS_ALONE:
             used = [observation for observation in foreign if observation.is_used_by(number)]
             # Others than TPE look up every common parameter in every trial.
             needs_all = bool(finished) and not isinstance(base_sampler(sampler), TPESampler)

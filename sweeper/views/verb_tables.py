@@ -161,15 +161,7 @@ def _facts(trial: TrialRecord, study: StudyStatus) -> Table:
     facts += [(name, choice_text(value)) for name, value in trial.params.items()]
     facts += [("seed", str(trial.seed)), ("digest", trial.digest or "-")]
     facts.append(("code", trial.code or "-"))
-    if trial.tags:
-        facts.append(("tags", " ".join(trial.tags)))
-    if trial.note:
-        facts.append(("note", trial.note))
-    if trial.hidden:
-        facts.append(("hidden", "not listed, and never the best one"))
-    used = observed_text([o for o in study.observations if o.is_used_by(trial.number)])
-    if used is not None:
-        facts.append(("drawn with", used))
+    facts += _annotations(trial, study)
     if trial.value_of is not None:
         facts.append(("value of", trial.value_of))
     if trial.output_only:
@@ -187,6 +179,17 @@ def _facts(trial: TrialRecord, study: StudyStatus) -> Table:
     for name, value in facts:
         grid.add_row(Text(name), Text(value))
     return grid
+
+
+def _annotations(trial: TrialRecord, study: StudyStatus) -> list[tuple[str, str]]:
+    used = observed_text([o for o in study.observations if o.is_used_by(trial.number)])
+    texts = {
+        "tags": " ".join(trial.tags),
+        "note": trial.note,
+        "hidden": "not listed, and never the best one" if trial.hidden else None,
+        "drawn with": used,
+    }
+    return [(name, text) for name, text in texts.items() if text]
 
 
 def _files_text(files: Sequence[Mapping[str, Any]]) -> str:
