@@ -133,6 +133,7 @@ class Repository:
     record_files = writing(attempts.record_files)
     record_parameter = writing(attempts.record_parameter)
     propose = writing(attempts.propose)
+    space_notices = reading(attempts.space_notices)
     record_epochs = writing(attempts.record_epochs)
     record_checkpoint = writing(attempts.record_checkpoint)
     forget_checkpoint = writing(attempts.forget_checkpoint)

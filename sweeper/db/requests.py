@@ -132,7 +132,8 @@ def observe(
         UsageError: No trial has suggested a parameter that an observation has.
     """
     study = lock_study(connection, name)
-    known = dict(connection.execute(_LATEST_RANGES, {"study_id": study.id}).tuples().all())
+    rows = connection.execute(_LATEST_RANGES, {"study_id": study.id})
+    known = {row.name: row.distribution for row in rows}
     names = dict.fromkeys(n for observation in observations for n in observation.params)
     unknown = [parameter for parameter in names if parameter not in known]
     if known and unknown:

@@ -92,8 +92,8 @@ def matching(trials: Iterable[Selected], conditions: Sequence[str]) -> list[Sele
         names = [*params, *(name for name in _FIELDS if name not in params)]
         if condition.name not in names:
             near = difflib.get_close_matches(condition.name, names, n=1)
-            hint = f"did you mean {near[0]!r}?" if near else f"it is one of {', '.join(names)}"
-            msg = f"{text!r}: no trial has a {condition.name!r}; {hint}"
+            hint = f"; did you mean {near[0]!r}?" if near else ""
+            msg = f"{text!r}: no trial has a {condition.name!r}; it is one of {', '.join(names)}{hint}"
             raise UsageError(msg)
         is_tag = condition.name == "tag" and "tag" not in params
         if is_tag and condition.sign in _ORDERS:

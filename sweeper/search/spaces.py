@@ -78,6 +78,16 @@ def to_optuna(distribution: Distribution) -> BaseDistribution:
         raise ParameterError(msg) from error
 
 
+def range_text(distribution: Distribution) -> str:
+    """Return a range or choices for a sentence: ``0.001 to 0.1 (log)``."""
+    if isinstance(distribution, Categorical):
+        return f"one of {', '.join(map(repr, distribution.choices))}"
+    step = distribution.step
+    notes = ["log"] * distribution.log + [f"step {step}"] * (step not in (None, 1))
+    text = f"{distribution.low} to {distribution.high}"
+    return f"{text} ({', '.join(notes)})" if notes else text
+
+
 def to_text(distribution: Distribution) -> str:
     """Return the JSON under which Optuna stores the distribution."""
     from optuna.distributions import distribution_to_json

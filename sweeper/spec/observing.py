@@ -65,7 +65,7 @@ def observed_text(observations: Sequence[ForeignObservation]) -> str | None:
     for (source, since, until), count in groups.items():
         part = f"{count} from {source or 'the definition'}"
         if until is not None:
-            part += f", used by trials {since} to {until - 1}"
+            part += f", used by trial{'' if until == since + 1 else f's {since} to'} {until - 1}"
         elif since:
             part += f", used from trial {since} on"
         parts.append(part)

@@ -726,6 +726,7 @@ class AttemptRecorder:
             return self.search.answer(message)
         if isinstance(message, Propose):
             self.proposal = self._proposed()
+            self._report_space()
             return Answered(self.decision == "train")
         self._note(message)
         claim = self.claim
@@ -775,6 +776,22 @@ class AttemptRecorder:
             self.waiting()
             if self.context.stopping.wait(_PROPOSAL_INTERVAL):
                 return replace(proposal, decision="leave")
+
+    def _report_space(self) -> None:
+        """Report a range that has changed since earlier runs, once: a range may depend on other parameters."""
+        suggested = self.context.suggested
+        names = self.search.params.keys() - suggested
+        if not names:
+            return
+        first = not suggested
+        suggested |= names
+        claim = self.claim
+        notices = self.queue.ask(
+            lambda: self._repository.space_notices(claim.study, claim.number, names, first=first),
+            self.waiting,
+        )
+        for notice in notices:
+            self._report(Notice(notice))
 
     def _compare_validation(self, environment: Mapping[str, Any]) -> None:
         """Warn once if the first two trials are validated on different samples."""
