@@ -131,7 +131,7 @@ def show(
     number: Annotated[
         int | None,
         typer.Argument(
-            metavar="[N]",
+            metavar="N",
             min=0,
             help="The trial's number, from 0.",
             show_default=False,

@@ -192,7 +192,9 @@ class TrialStatus:
         value_of: See `TrialRecord.value_of`.
         reuses: See `TrialRecord.reuses`.
         proposals: See `TrialRecord.proposals`.
-        tags, note, hidden: See `TrialRecord`.
+        tags: See `TrialRecord.tags`.
+        note: See `TrialRecord.note`.
+        hidden: See `TrialRecord.hidden`.
 
     Examples:
         >>> first, *_ = study.status().trials
@@ -241,14 +243,10 @@ class TrialStatus:
         return {
             **json_fields(self, "number", "state", "params", "value", "epoch", "epochs"),
             **({} if self.reuses is None else {"reuses": self.reuses}),
-            **_annotations(self),
+            **({"tags": list(self.tags)} if self.tags else {}),
+            **({} if self.note is None else {"note": self.note}),
+            **({"hidden": True} if self.hidden else {}),
         }
-
-
-def _annotations(trial: TrialStatus | TrialRecord) -> dict[str, Any]:
-    """Return a trial's tags, its note and whether it is hidden, as far as there are any."""
-    values = {"tags": list(trial.tags), "note": trial.note, "hidden": trial.hidden}
-    return {name: value for name, value in values.items() if value}
 
 
 @dataclass(frozen=True, slots=True)
@@ -653,7 +651,9 @@ class TrialRecord(HasModel):
             **({} if self.values is None else {"values": dict(self.values)}),
             **({} if self.value_of is None else {"value_of": self.value_of}),
             **({} if self.reuses is None else {"reuses": self.reuses}),
-            **_annotations(self),
+            **({"tags": list(self.tags)} if self.tags else {}),
+            **({} if self.note is None else {"note": self.note}),
+            **({"hidden": True} if self.hidden else {}),
             **json_fields(self, "seed", "digest", "epochs", "attempts", "checkpoints"),
             **json_fields(self, "verification"),
             "audits": [a.to_json() for a in self.audits if a.identical is not None],
