@@ -29,7 +29,7 @@ from sweeper.errors import (
 )
 from sweeper.files.uses import FileFinding, TrialUses, in_a_run, uses_from_json
 from sweeper.records.events import AttemptEnded, AttemptStarted, CheckpointKept, Notice, Remark
-from sweeper.records.results import CheckpointRecord, EpochRecord
+from sweeper.records.results import CheckpointRecord, EpochRecord, ErrorKind
 from sweeper.run.launch.trial_process import (
     POLL_INTERVAL,
     ExitStatus,
@@ -269,7 +269,8 @@ class AttemptSupervisor(TrialSupervisor):
             return
         except BaseException as error:
             # An open attempt would count as running until this process ends.
-            self._close(AttemptEnd("interrupted", error=shown_error(error)))
+            kind: ErrorKind | None = "other" if isinstance(error, Exception) else None
+            self._close(AttemptEnd("interrupted", error=shown_error(error), error_kind=kind))
             raise
         self._conclude(
             Death(
@@ -377,9 +378,9 @@ class AttemptSupervisor(TrialSupervisor):
     def _check_dependence(self) -> None:
         """Close the attempt and raise an error if the trial depends on another one by a file."""
         if (dependence := self._recorder.dependence(self._check_closing)) is not None:
-            error = IndependenceError(dependence)
-            self._close(AttemptEnd("interrupted", error=f"IndependenceError: {error}"))
-            raise error
+            text = f"IndependenceError: {dependence}"
+            self._close(AttemptEnd("interrupted", error=text, error_kind="mistake"))
+            raise IndependenceError(dependence)
 
     def _has_succeeded(self) -> bool:
         """Return whether a trial of the study has a value, so that the definition is not the cause."""
