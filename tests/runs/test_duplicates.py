@@ -206,7 +206,7 @@ def test_a_space_of_twelve_is_trained_at_most_twelve_times_in_forty_trials(repos
     arguments = {"trials": 40, "epochs": 1, "step": 0.0909}
     for name, enqueue in (
         ("searched", []),
-        ("given", [{"x": round(0.0909 * n, 4)} for n in range(12)]),
+        ("given", [{"x": 0.0909 * n} for n in range(12)]),
     ):
         trials = swept(repository, tmp_path, name, slots=2, enqueue=enqueue, **arguments)
         points = {trial.params["x"] for trial in trials}
