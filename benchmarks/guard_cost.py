@@ -47,7 +47,7 @@ def measure(factory: Callable[[], keras.Model]) -> tuple[float, float]:
     """Seconds of the factory, and of the guard around it."""
     keras.backend.clear_session()
     began = time.perf_counter()
-    with Guard(warn=sys.exit) as guard:
+    with Guard(notify=sys.exit) as guard:
         called = time.perf_counter()
         model = factory()
         built = time.perf_counter() - called

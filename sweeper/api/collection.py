@@ -68,12 +68,12 @@ def collect(
     keep: Keep | None = None,
     dry_run: bool = False,
     checkpoints: Location | None = None,
-    tell: Callable[[Garbage], None] = lambda _: None,
+    notify: Callable[[Garbage], None] = lambda _: None,
 ) -> tuple[Garbage, ...]:
     """Find the checkpoints that a study no longer needs; delete them unless ``dry_run``.
 
     ``keep`` are rules for finished trials instead of the study's own; unfinished trials always keep what
-    the study's rules keep, and with ``at="best"`` the best epoch's checkpoint is always kept. ``tell`` is
+    the study's rules keep, and with ``at="best"`` the best epoch's checkpoint is always kept. ``notify`` is
     called with each item just after it was deleted, or would have been. All of them are returned.
     """
     row = repository.study(study)
@@ -103,7 +103,7 @@ def collect(
             if not dry_run:
                 _delete(item)
             collected.append(item)
-            tell(item)
+            notify(item)
         if not dry_run:
             for directory in directories:
                 sweep_leftovers(directory)

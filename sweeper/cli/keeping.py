@@ -242,7 +242,7 @@ def gc(
                     keep=keep,
                     dry_run=dry_run,
                     checkpoints=settings.checkpoints_location,
-                    tell=garbage.append,
+                    notify=garbage.append,
                 )
         except BaseException:
             # Deleted files are listed even if a later study fails.

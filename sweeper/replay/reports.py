@@ -28,31 +28,38 @@ class Line:
 
 
 @dataclass(frozen=True, slots=True)
-class CheckFinding:
-    """A finding for the user.
+class Finding:
+    """A finding of `sweeper check` or `sweeper verify` for the user.
 
     Attributes:
         level: ``"error"``: a promise does not hold, or no trial could run. ``"warning"``: a promise
             holds with a restriction. ``"note"``: information.
-        check: Name of the check: ``"independence"``, ``"files"``, ``"seeds"``, ``"data"``,
+        subject: What it is about. In a check: ``"independence"``, ``"files"``, ``"seeds"``, ``"data"``,
             ``"capture"``, ``"resume"``, ``"determinism"``, ``"objective"``, ``"build"``,
-            ``"settings"``, ``"installation"`` (a package is missing, which breaks no promise).
+            ``"settings"``, ``"installation"`` (a package is missing, which breaks no promise). In a
+            verification: the value that differs, in the user's names, ``"digest"``, ``"parameter"``,
+            ``"replay"``, ``"checkpoint"``, ``"file"``, ``"files"``, ``"promise"`` or ``"environment"``.
         message: What was seen, what was expected, what to do.
-        line: The line concerned, if known.
+        line: The line of the user's code concerned, if known.
+        epoch: The epoch concerned, from 0, if there is one.
+        step: The step of the checkpoint concerned, if there is one.
     """
 
     level: Level
-    check: str
+    subject: str
     message: str
     line: Line | None = None
+    epoch: int | None = None
+    step: int | None = None
 
     def __str__(self) -> str:
         location = "" if self.line is None else f" {self.line}"
-        return f"{self.level} [{self.check}]{location}: {' '.join(self.message.split())}"
+        return f"{self.level} [{self.subject}]{location}: {' '.join(self.message.split())}"
 
     def to_json(self) -> dict[str, Any]:
         location = {"file": None, "line": None} if self.line is None else asdict(self.line)
-        return {**json_fields(self, "level", "check", "message"), **location}
+        fields = json_fields(self, "level", "subject", "message")
+        return {**fields, **location, **json_fields(self, "epoch", "step")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +112,7 @@ class CheckReport(PrintedRecord):
     """
 
     study: str
-    findings: tuple[CheckFinding, ...]
+    findings: tuple[Finding, ...]
     held: tuple[str, ...] = ()
     metrics: tuple[str, ...] = ()
     estimate: Estimate | None = None
@@ -122,7 +129,7 @@ class CheckReport(PrintedRecord):
     def lacks_packages(self) -> bool:
         """Return whether every error is a missing package, so that nothing was checked."""
         errors = [finding for finding in self.findings if finding.level == "error"]
-        return bool(errors) and all(finding.check == "installation" for finding in errors)
+        return bool(errors) and all(finding.subject == "installation" for finding in errors)
 
     def count(self, level: Level) -> int:
         return sum(finding.level == level for finding in self.findings)
@@ -160,7 +167,7 @@ def ranked(findings: Iterable[_F]) -> list[_F]:
 
 
 @dataclass(frozen=True, slots=True)
-class Authored:
+class UserObject:
     """A factory or a callback, described for another process.
 
     Attributes:
@@ -178,12 +185,12 @@ class Authored:
 
 
 @dataclass(frozen=True, slots=True)
-class StudyAuthors:
+class UserObjects:
     """Factories that the user wrote, and the callbacks in their order, a library's too."""
 
-    model: Authored
-    data: Authored
-    callbacks: tuple[Authored, ...] = ()
+    model: UserObject
+    data: UserObject
+    callbacks: tuple[UserObject, ...] = ()
 
     @property
     def users(self) -> tuple[str, ...]:

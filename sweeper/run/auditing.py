@@ -32,17 +32,19 @@ from sweeper.errors import (
     ExactnessError,
     ExecutionError,
     Interrupted,
+    RestoreError,
     SupersededError,
 )
 from sweeper.records.events import Notice
 from sweeper.records.exactness import AuditOutcome, AuditRecord
 from sweeper.records.results import TrialRecord
-from sweeper.replay.comparison import Difference, errors
+from sweeper.replay.comparison import Difference, errors, listed
 from sweeper.run.launch.trial_process import Launcher
 from sweeper.run.protocol.messages import Failed
 from sweeper.run.replays import (
     Answers,
     ComparedReplay,
+    Reference,
     ReplayComparison,
     Replayed,
     ReplayOrder,
@@ -101,10 +103,9 @@ class IntervalReplay:
                     load_checkpoint(checkpoint.path)
             with scratch_directory("audit") as directory:
                 comparison = ComparedReplay(
+                    Reference({(self.end.step, self.end.epoch): self.end}, str(self.files)),
                     prepare=self._prepare,
                     directory=Path(directory),
-                    references={(self.end.step, self.end.epoch): self.end.path},
-                    files=str(self.files),
                     launchers=[self.launcher],
                     stopping=self.stopping,
                 ).run()
@@ -154,14 +155,14 @@ def _other_end(replayed: Replayed) -> str:
         return f"ends at step {getattr(end, 'step', None)} without a checkpoint there"
     # Under edited code nothing was run, so the trial may well be exact.
     if end.fault in ("memory", "definition") or (
-        end.fault == "environment" and not end.error.startswith("RestoreError")
+        end.fault == "environment" and end.error_class != RestoreError.__name__
     ):
         raise DroppedError(end.error)
     return f"fails: {end.error}"
 
 
 _SHOWN = 3
-"""Maximum number of values, or of the user's lines, in a message."""
+"""Maximum number of the user's lines in a message."""
 
 
 @dataclass(frozen=True)
@@ -196,19 +197,10 @@ class Outcome:
         start = f"resumed from its checkpoint of step {replay.from_step}"
         if replay.start is None:
             start = "run again from its beginning"
-        # After the first value, only those that are short enough to read.
-        short = [
-            difference
-            for difference in differences[1:]
-            if not difference.how.startswith("differs ")
-        ]
-        listed = [*differences[:1], *short[: _SHOWN - 1]]
-        differing = "; ".join(map(str, listed)) if differences else f"it {self.other_end}"
+        differing = listed(differences) if differences else f"it {self.other_end}"
         more = ""
-        if len(differences) > len(listed):
-            more = f", and {len(differences) - len(listed)} more values differ"
         if self.comparison.repeats is False:
-            more += "; a second replay differs from both, so the trial is nondeterministic"
+            more = "; a second replay differs from both, so the trial is nondeterministic"
         return (
             f"trial {replay.trial.number}, {start} in a fresh process, differs at step "
             f"{replay.end.step}: {differing}{more}"
@@ -217,9 +209,9 @@ class Outcome:
     @property
     def advice(self) -> str:
         """Return probable causes and advice, with the user's own callbacks."""
-        authors = self.comparison.replayed.authors
-        user_lines = () if authors is None else authors.users
-        hint = f" (look in {'; '.join(user_lines[:_SHOWN])})" if user_lines else ""
+        user_objects = self.comparison.replayed.user_objects
+        callbacks = () if user_objects is None else user_objects.users
+        hint = f" (look in {'; '.join(callbacks[:_SHOWN])})" if callbacks else ""
         return (
             "Either data are drawn again in each process (an unseeded split, shuffle or "
             "generator: seed it with trial.seed), or the code keeps state outside of "

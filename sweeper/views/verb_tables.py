@@ -16,7 +16,7 @@ from sweeper.records.evaluations import EvaluationRecord
 from sweeper.records.lengths import LengthRecord
 from sweeper.records.printing import counted
 from sweeper.records.results import AttemptRecord, StudyStatus, TrialRecord
-from sweeper.replay.reports import CheckFinding, CheckReport, Estimate, Level
+from sweeper.replay.reports import CheckReport, Estimate, Finding, Level
 from sweeper.spec.searching import Objective
 from sweeper.views.formats import (
     choice_text,
@@ -406,10 +406,10 @@ def check_page(report: CheckReport, next_commands: tuple[str, ...] = ()) -> Rend
     return Group(*parts, *next_lines(next_commands))
 
 
-def _finding(finding: CheckFinding) -> list[Text]:
+def _finding(finding: Finding) -> list[Text]:
     head = Text.assemble(
         (finding.level, _SEVERITY_STYLES[finding.level]),
-        f" [{finding.check}]",
+        f" [{finding.subject}]",
         "" if finding.line is None else f" {finding.line}",
     )
     return [head, Text(f"  {one_line(finding.message)}")]

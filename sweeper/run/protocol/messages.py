@@ -30,7 +30,7 @@ from pydantic import (
 from sweeper.checkpoint.identity import Origin
 from sweeper.definition.definition import StudySettings
 from sweeper.records.results import CheckpointRecord, EpochRecord
-from sweeper.replay.reports import Lengths, Line, StudyAuthors
+from sweeper.replay.reports import Lengths, Line, UserObjects
 from sweeper.spec.checkpointing import Keep
 from sweeper.spec.space import Categorical, CategoricalChoice, FloatRange, IntRange
 from sweeper.support.paths import RunPaths
@@ -321,7 +321,7 @@ class ReplayBuilt:
     ``weights`` is the digest of what the model factory returned; ``lengths`` are None for the study's own.
     """
 
-    authors: StudyAuthors
+    user_objects: UserObjects
     weights: str
     lengths: Lengths | None = None
 
@@ -442,6 +442,8 @@ class Failed:
             (``"environment"``, the trial can be resumed); or the study's code has changed, so nothing was run.
         of_study: Whether every other trial would fail with the same error.
         line: The innermost line of the user's code that raised it; None if there is none.
+        error_class: Name of the error's class.
+        lacks_package: Whether a package that the code imports is not installed.
     """
 
     error: str
@@ -449,6 +451,8 @@ class Failed:
     of_study: bool = False
     fault: Literal["trial", "memory", "environment", "definition"] = "trial"
     line: Line | None = None
+    error_class: str = ""
+    lacks_package: bool = False
 
 
 LastMessage = Finished | StoppedHere | Failed

@@ -161,7 +161,12 @@ def failure_of(error: BaseException, *, asked: bool = True) -> Failed:
     ``asked`` is whether the trial had requested a parameter or started to train. If not, every other trial
     would fail in the same way.
     """
-    return replace(_failure_of(error, asked=asked), line=line_of_error(error))
+    return replace(
+        _failure_of(error, asked=asked),
+        line=line_of_error(error),
+        error_class=type(error).__name__,
+        lacks_package=missing_package(error) is not None,
+    )
 
 
 def _failure_of(error: BaseException, *, asked: bool) -> Failed:

@@ -197,20 +197,20 @@ def make_plan(
     trial: Trial,
     seeds: TrialSeeds,
     *,
-    warn: Callable[[str], None] = lambda _message: None,
+    notify: Callable[[str], None] = lambda _message: None,
     report_stage: Callable[[str], None] = lambda _stage: None,
     process: Process = "trial",
 ) -> TrainingPlan:
     """Run the factories under guard, and return the plan of the training.
 
-    ``warn`` receives warnings to the user, and ``report_stage`` the next activity.
+    ``notify`` receives warnings to the user, and ``report_stage`` the next activity.
     """
     factories = definition.makers()
     settings = assignment.settings
     schedule = rung_schedule(settings.budget, settings.epochs)
     with (
         _explaining_repeats(assignment),
-        Guard(warn=warn, process=process, factories=factories) as guard,
+        Guard(notify=notify, process=process, factories=factories) as guard,
         strategy_scope(definition.strategy, trial, seeds) as strategy,
     ):
         report_stage("building the model")
