@@ -21,12 +21,13 @@ from sweeper.cli.options import (
     option,
     stored_hint,
 )
-from sweeper.cli.output import print_importing, print_json, print_table
+from sweeper.cli.output import print_importing, print_json, print_notice, print_table
 from sweeper.cli.reading import next_commands
 from sweeper.errors import Interrupted, StudyFileError, SweeperError, UsageError
 from sweeper.records.events import Event, StudyOpened
 from sweeper.records.lengths import Extension
 from sweeper.records.printing import trials_named
+from sweeper.support.directories import roots_of
 
 if TYPE_CHECKING:
     from sweeper.records.results import StudyResults
@@ -141,6 +142,7 @@ def _sweep(
     extension: Extension | None = None,
     confirm: "ConfirmRequest | None" = None,
 ) -> None:
+    from sweeper.checks.disk import put_back
     from sweeper.definition.declared import check_target
     from sweeper.run.finished_study import finished_study
     from sweeper.run.launch.server_process import begin_server
@@ -176,6 +178,7 @@ def _sweep(
     try:
         if source is not None:
             check_target(source)
+        put_back(roots_of((source or "").partition(":")[0]), print_notice)
         finished = finished_study(request)
         if finished is None and flags.verbosity != "quiet":
             print_importing(source or f"the study {study}")

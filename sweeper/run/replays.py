@@ -58,7 +58,6 @@ from sweeper.run.protocol.messages import (
     Finished,
     LastMessage,
     Message,
-    ModelExported,
     Preparing,
     Replay,
     ReplayBuilt,
@@ -363,7 +362,7 @@ class _Attempt:
         if position == self.order.ends_at:
             self.replayed.reached = checkpoint
 
-    def _conclude(self, end: LastMessage | Evaluated | ModelExported | ExitStatus) -> None:
+    def _conclude(self, end: LastMessage | Evaluated | ExitStatus) -> None:
         order = self.order
         number = self.order.number
         reached = self.replayed.reached is not None
