@@ -68,7 +68,8 @@ from sweeper.run.replays import (
     results_of,
 )
 from sweeper.run.signals import interrupting
-from sweeper.run.stored_study import begun_before_a_change, unchanged_settings
+from sweeper.run.stored_study import begun_before_a_change
+from sweeper.run.study_plan import unchanged_settings
 from sweeper.run.worker.checkpoints import listed_checkpoints, present_path
 from sweeper.spec.checkpointing import KeptCheckpoint
 from sweeper.support.calling import run_side_by_side
@@ -607,7 +608,7 @@ def verify_study(request: VerifyRequest) -> StudyVerification:
             source, request.options.isolation, lambda message: request.listener(Notice(message))
         )
         with opened as (launcher, loaded):
-            settings = unchanged_settings(repository, row, loaded)
+            settings = unchanged_settings(row, loaded)
             return verify_with(request, repository, settings, launcher)
 
 

@@ -337,7 +337,7 @@ def rm(
     flags: Flags,
 ) -> None:
     """Remove a study: its trials, their checkpoints and logs, and its rows in the database."""
-    from sweeper.run.stored_study import remove_study, study_directories
+    from sweeper.run.removed_study import remove_study, study_directories
 
     settings = flags.settings()
     paths = RunPaths(

@@ -153,7 +153,6 @@ class Repository:
 
     record_verdict = writing(verdicts.record_verdict)
     fingerprints = reading(verdicts.fingerprints)
-    definition_differences = reading(verdicts.definition_differences)
 
     record_evaluation = writing(verdicts.record_evaluation)
 

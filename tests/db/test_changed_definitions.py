@@ -14,7 +14,7 @@ from sweeper.db.repository import Repository
 from sweeper.errors import DefinitionChangedError, ForeignCheckpointError, UsageError
 from sweeper.records.code import CodeFingerprint, CodePart
 from sweeper.records.results import CheckpointRecord, EpochRecord
-from sweeper.run.stored_study import remove_study, rename_existing
+from sweeper.run.removed_study import remove_study, rename_existing
 from sweeper.run.worker.checkpoints import check_directories, check_new_study, claim_directories
 from sweeper.spec.space import FloatRange
 from sweeper.support.paths import RunPaths
