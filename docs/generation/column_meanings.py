@@ -34,7 +34,7 @@ MEANINGS: dict[str, dict[str, str]] = {
         "memory_faults": "how often memory ran out",
         "errors": "how often its code raised",
         "result": "`complete`, `pruned`, `failed`; null before the end",
-        "anew_after": "the last attempt of which nothing is gone on with",
+        "ignore_checkpoints_through": "the last attempt whose checkpoints are not resumed",
         "epochs": "how many it trains for, where it was extended; null for the definition's number",
         "paused": "`waits` at a rung of the budget, `promoted` there and not yet resumed; otherwise null",
         "configuration": "digest of definition, code, epochs, repeat and parameters, once its factories have asked for all",

@@ -168,7 +168,7 @@ def _garbage(
     number = trial.number
     remote_checkpoints = _remote_checkpoints(trial, directories)
     listed = read_kept(directories, remote_checkpoints, origin=origin)
-    current = [c for c in listed if directories[c.path.parent] > trial.anew_after]
+    current = [c for c in listed if directories[c.path.parent] > trial.ignore_checkpoints_through]
     # Checkpoints of an earlier definition are never resumed: the trial started again from scratch.
     history = [epoch.metrics for epoch in trial.epochs]
     unkept = [*keep.select(current, history), *(c for c in listed if c.good and c not in current)]

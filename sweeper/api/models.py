@@ -72,7 +72,7 @@ def choose_model(row: StudyRow, trial: TrialRecord, paths: RunPaths, at: At) -> 
     """
     origin = Origin(row.name, row.identity, trial.number, row.seed)
     located = [parse_location(path) for path in locate(trial, paths).known]
-    current_paths = [path for path in located if _attempt(path) > trial.anew_after]
+    current_paths = [path for path in located if _attempt(path) > trial.ignore_checkpoints_through]
     by_step = {c.step: c for c in read_kept((), current_paths, origin=origin) if c.good}
     checkpoints = tuple(by_step[step] for step in sorted(by_step))
     if at == "end":

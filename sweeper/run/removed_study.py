@@ -100,11 +100,11 @@ def rename_existing(repository: Repository, paths: RunPaths) -> str:
         CheckpointError: A directory cannot be renamed; nothing is changed.
     """
     study = paths.study
-    repository.check_at_rest(study, "set aside")
+    repository.check_at_rest(study, "renamed")
     beside = confirmation_name(study)
     confirmed = beside in repository.study_names()
     if confirmed:
-        repository.check_at_rest(beside, "set aside")
+        repository.check_at_rest(beside, "renamed")
     trials = repository.trials(study)
     remote = next((c.path for t in trials for c in t.checkpoints if "://" in c.path), None)
     if remote is not None:
@@ -114,7 +114,7 @@ def rename_existing(repository: Repository, paths: RunPaths) -> str:
         )
         raise UsageError(msg)
     directories = study_directories(repository, trials, paths)
-    taken = set(repository.names_set_aside(study))
+    taken = set(repository.names_of_renamed(study))
     number = 1
     while f"{study}~{number}" in taken or any(
         directory.with_name(f"{study}~{number}").exists() for directory in directories

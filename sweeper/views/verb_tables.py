@@ -131,7 +131,7 @@ def _value(length: LengthRecord) -> str:
 def _attempts(trial: TrialRecord) -> _Cells:
     rows = []
     for attempt in trial.attempts:
-        resumes = attempt.number > max(trial.anew_after, 1) and attempt.start_step
+        resumes = attempt.number > max(trial.ignore_checkpoints_through, 1) and attempt.start_step
         first_step = f"{attempt.start_step} (resumed)" if resumes else attempt.start_step
         where = f"{attempt.host}:{'?' if attempt.pid is None else attempt.pid}"
         seconds = _seconds(attempt)
@@ -216,7 +216,7 @@ def _ending(attempt: AttemptRecord, trial: TrialRecord) -> str:
         shown_above = attempt.error == trial.error
         why = last_line(attempt.error).partition("; its output is in ")[0]
         ending += ", see above" if shown_above else f": {why}"
-    ignored = attempt.number <= trial.anew_after
+    ignored = attempt.number <= trial.ignore_checkpoints_through
     return f"{ending}; not resumed, because the definition changed" if ignored else ending
 
 

@@ -180,7 +180,7 @@ def test_a_bit_flipped_in_a_checkpoints_tensor_is_found_in_its_file_and_variable
     assert finding["subject"].endswith("kernel)")
     assert trial["variable"] == finding["subject"]
     assert "tensor 'model/00001' has the digest" in finding["message"]
-    assert file.read_bytes() == bytes_of_file, "it is set aside by who would resume from it"
+    assert file.read_bytes() == bytes_of_file, "who would resume from it renames it"
 
 
 def test_a_checkpoint_that_was_replaced_by_a_whole_one_is_found(copy):

@@ -256,12 +256,12 @@ def assignment_of(
     number: int,
     attempt: int,
     *,
-    anew_after: int = 0,
+    ignore_checkpoints_through: int = 0,
     proposals: int = 0,
 ) -> Assignment:
     """Return the assignment of an attempt; callers set its other fields by `dataclasses.replace`.
 
-    ``anew_after`` is the number of the last attempt whose checkpoints are not resumed; 0 for none.
+    ``ignore_checkpoints_through`` is the number of the last attempt whose checkpoints are not resumed; 0 for none.
     """
     return Assignment(
         proposals=proposals,
@@ -272,7 +272,8 @@ def assignment_of(
         log=str(paths.log(number, attempt)),
         end=str(paths.end_model(number)),
         checkpoints=tuple(
-            str(paths.checkpoints(number, n)) for n in range(anew_after + 1, attempt + 1)
+            str(paths.checkpoints(number, n))
+            for n in range(ignore_checkpoints_through + 1, attempt + 1)
         ),
     )
 

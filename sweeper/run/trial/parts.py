@@ -161,7 +161,7 @@ def check_enqueued(assignment: Assignment, trial: Trial, definition: StudyDefini
     unused = [n for n, elsewhere in enqueued.items() if n not in suggested and not elsewhere]
     if not drawn or not unused:
         return
-    in_code = strings_in(definition.makers())
+    in_code = strings_in(definition.factories())
     for name in unused:
         # Of f"units_{n}" the code has only "units_".
         if in_code.isdisjoint((name, name.rstrip("0123456789"))):
@@ -205,7 +205,7 @@ def make_plan(
 
     ``notify`` receives warnings to the user, and ``report_stage`` the next activity.
     """
-    factories = definition.makers()
+    factories = definition.factories()
     settings = assignment.settings
     schedule = rung_schedule(settings.budget, settings.epochs)
     with (

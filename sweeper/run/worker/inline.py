@@ -60,7 +60,7 @@ class InlineTrials:
             raise ExecutionError(msg) from error
         factories = [
             (name_of(factory), factory)
-            for factory in self._definition.makers()
+            for factory in self._definition.factories()
             if factory is not None
         ]
         try:

@@ -196,7 +196,9 @@ def _end_of_failure(
     notice = None
     if remaining > 0:
         notice = f"trial {claim.number}: {failed.error}; {_again(remaining, allowed, death.kept)}"
-    return AttemptEnd("failed", error=error, fault="error", goes_on=remaining > 0, notice=notice)
+    return AttemptEnd(
+        "failed", error=error, fault="error", will_resume=remaining > 0, notice=notice
+    )
 
 
 def _crash(

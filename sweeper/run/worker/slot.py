@@ -480,14 +480,14 @@ class AttemptSupervisor(TrialSupervisor):
             settings = replace(settings, pruner=None)
         origin = origin_of(claim, settings.seed)
         # A trial that starts again under another definition is another run.
-        suffix = f"-{claim.anew_after}" if claim.anew_after else ""
+        suffix = f"-{claim.ignore_checkpoints_through}" if claim.ignore_checkpoints_through else ""
         return replace(
             assignment_of(
                 settings,
                 self._study.paths,
                 claim.number,
                 claim.attempt,
-                anew_after=claim.anew_after,
+                ignore_checkpoints_through=claim.ignore_checkpoints_through,
                 proposals=claim.proposals,
             ),
             known=self._known_checkpoints(),
@@ -518,7 +518,7 @@ class AttemptSupervisor(TrialSupervisor):
         context = self._context
         study = self._study
         claim = self._claim
-        if claim.attempt == claim.anew_after + 1:
+        if claim.attempt == claim.ignore_checkpoints_through + 1:
             return ()
         repository = study.repository_with_short_timeout
         token = claim.token
