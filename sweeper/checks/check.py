@@ -33,16 +33,10 @@ from sweeper.definition.definition import StudySettings
 from sweeper.definition.loading import split_target
 from sweeper.errors import Interrupted
 from sweeper.files.uses import CURE_OR_BEFORE, uses_from_json
+from sweeper.records.findings import Finding, Level, Line, ranked
 from sweeper.replay.comparison import errors, line_of_differences, listed, notes_on_excused
 from sweeper.replay.lines import line_of_argument
-from sweeper.replay.reports import (
-    CheckReport,
-    Estimate,
-    Finding,
-    Level,
-    Line,
-    ranked,
-)
+from sweeper.replay.reports import CheckReport, Estimate
 from sweeper.run.launch.launchers import StudyCode, WarmServer
 from sweeper.run.launch.server_process import ServerProcess
 from sweeper.run.launch.sources import load_source, target_source

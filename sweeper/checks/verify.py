@@ -39,6 +39,7 @@ from sweeper.errors import (
 from sweeper.records.code import CodeGroup
 from sweeper.records.events import ChecksOpened, Event, Listener, Notice, TrialVerified
 from sweeper.records.exactness import VerificationMode, VerificationVerdict
+from sweeper.records.findings import Finding, Level
 from sweeper.records.printing import JsonRecord, PrintedRecord, counted, json_fields
 from sweeper.records.results import CheckpointRecord, TrialRecord, none_complete
 from sweeper.replay.comparison import (
@@ -50,7 +51,6 @@ from sweeper.replay.comparison import (
     notes_on_excused,
     variable_names,
 )
-from sweeper.replay.reports import Finding, Level
 from sweeper.run.launch.launchers import open_launcher
 from sweeper.run.launch.sources import recall_source
 from sweeper.run.launch.trial_process import Launcher

@@ -18,8 +18,9 @@ import numpy as np
 from sweeper.checkpoint.format import STATE_FILE, Manifest, decode_values, relocated
 from sweeper.checkpoint.reading import load_checkpoint, read_file, read_manifest
 from sweeper.checkpoint.tensors import Array, TensorEntry
+from sweeper.records.findings import Finding, Level, Line, ranked
 from sweeper.records.printing import counted
-from sweeper.replay.reports import Finding, Level, Line, UserObjects, ranked
+from sweeper.replay.reports import UserObjects
 from sweeper.support.paths import Location
 
 VARIABLES = ("model", "optimizer", "optimizers", "metrics", "reachable")

@@ -30,6 +30,7 @@ from sweeper.records.events import (
     Event,
     Notice,
 )
+from sweeper.records.findings import ranked
 from sweeper.records.results import EpochRecord, Outcome, Params
 from sweeper.replay.comparison import (
     Difference,
@@ -40,7 +41,7 @@ from sweeper.replay.comparison import (
     errors,
     judge,
 )
-from sweeper.replay.reports import Lengths, UserObjects, ranked
+from sweeper.replay.reports import Lengths, UserObjects
 from sweeper.run.launch.trial_process import (
     ExitStatus,
     Launcher,

@@ -13,10 +13,11 @@ from rich.text import Text
 
 from sweeper.records.diagnoses import Diagnosis
 from sweeper.records.evaluations import EvaluationRecord
+from sweeper.records.findings import Finding, Level
 from sweeper.records.lengths import LengthRecord
 from sweeper.records.printing import counted
 from sweeper.records.results import AttemptRecord, StudyStatus, TrialRecord
-from sweeper.replay.reports import CheckReport, Estimate, Finding, Level
+from sweeper.replay.reports import CheckReport, Estimate
 from sweeper.spec.searching import Objective
 from sweeper.views.formats import (
     choice_text,

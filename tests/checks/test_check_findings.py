@@ -9,15 +9,9 @@ import pytest
 from sweeper import Data
 from sweeper.checks.check import checkpoints_kept, estimate, judge, kill_of
 from sweeper.definition.definition import StudyDefinition
+from sweeper.records.findings import Finding, Line
 from sweeper.replay.comparison import Difference, compare_ends
-from sweeper.replay.reports import (
-    CheckReport,
-    Finding,
-    Lengths,
-    Line,
-    UserObject,
-    UserObjects,
-)
+from sweeper.replay.reports import CheckReport, Lengths, UserObject, UserObjects
 from sweeper.run.protocol.messages import Finished
 from sweeper.run.replays import Kill, ReplayComparison, Replayed
 from sweeper.run.trial.parts import shortened

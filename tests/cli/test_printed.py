@@ -30,13 +30,14 @@ from sweeper.records.events import (
     TrainingStarted,
     TrialVerified,
 )
+from sweeper.records.findings import Finding, Line
 from sweeper.records.results import (
     BestTrial,
     CheckpointRecord,
     EpochRecord,
     ParetoTrial,
 )
-from sweeper.replay.reports import CheckReport, Estimate, Finding, Line
+from sweeper.replay.reports import CheckReport, Estimate
 from sweeper.spec.repeating import Repeating
 from sweeper.spec.searching import Objective
 

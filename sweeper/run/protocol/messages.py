@@ -29,8 +29,9 @@ from pydantic import (
 
 from sweeper.checkpoint.identity import Origin
 from sweeper.definition.definition import StudySettings
+from sweeper.records.findings import Line
 from sweeper.records.results import CheckpointRecord, EpochRecord
-from sweeper.replay.reports import Lengths, Line, UserObjects
+from sweeper.replay.reports import Lengths, UserObjects
 from sweeper.spec.checkpointing import Keep
 from sweeper.spec.space import Categorical, CategoricalChoice, FloatRange, IntRange
 from sweeper.support.paths import RunPaths

@@ -27,8 +27,9 @@ from sweeper.errors import (
     SweeperError,
     TrialError,
 )
-from sweeper.files.uses import FileFinding, TrialUses, in_a_run, uses_from_json
+from sweeper.files.uses import TrialUses, in_a_run, uses_from_json
 from sweeper.records.events import AttemptEnded, AttemptStarted, CheckpointKept, Notice, Remark
+from sweeper.records.findings import Finding
 from sweeper.records.results import CheckpointRecord, EpochRecord
 from sweeper.run.launch.trial_process import (
     POLL_INTERVAL,
@@ -690,7 +691,7 @@ class AttemptRecorder:
     _unwritten: list[EpochRecord] = field(default_factory=list)
     _unreported: Notice | None = None
     _files: Mapping[str, Any] = field(default_factory=dict)
-    _file_findings: list[FileFinding] = field(default_factory=list)
+    _file_findings: list[Finding] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         study = self.context.study
@@ -815,12 +816,12 @@ class AttemptRecorder:
         findings = self._file_findings
         self._file_findings = []
         for finding in findings:
-            about = (finding.level, finding.path)
+            about = (finding.level, finding.subject)
             if finding.level != "error" and about not in self.context.reported_files:
                 self.context.reported_files.add(about)
                 self._report(Notice(finding.message))
 
-    def _judge_files(self, *, ended: bool = False) -> list[FileFinding]:
+    def _judge_files(self, *, ended: bool = False) -> list[Finding]:
         """Store the files that the trial used, and compare them with those of other trials."""
         claim = self.claim
         files = self._files
