@@ -16,7 +16,7 @@ import keras
 from digits import network
 
 from sweeper.guard.guard import Guard
-from sweeper.run.trial.devices import configure_tensorflow
+from sweeper.support.tensorflow_start import configure_tensorflow
 
 ROUNDS = 15
 SHARE = 0.05

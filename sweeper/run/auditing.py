@@ -25,11 +25,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sweeper.checkpoint.reading import load_checkpoint, read_kept
-from sweeper.db.repository import Repository
 from sweeper.definition.definition import StudySettings
 from sweeper.errors import (
     CheckpointError,
-    ExactnessError,
     ExecutionError,
     Interrupted,
     RestoreError,
@@ -49,6 +47,7 @@ from sweeper.run.replays import (
     Replayed,
     ReplayOrder,
 )
+from sweeper.run.stored_study import inexact
 from sweeper.run.worker.checkpoints import locate, origin_of
 from sweeper.run.worker.gpus import SlotDevice
 from sweeper.spec.checkpointing import KeptCheckpoint
@@ -331,30 +330,4 @@ def _end_the_run(context: SlotContext, outcome: Outcome) -> None:
         context.report(Notice(f"exactness is not promised: an audit found that {outcome.message}"))
         return
     context.ask(lambda: repository.request_stop(study, "drain"))
-    context.abort(ExactnessError(_words(study, outcome.message, outcome.advice)))
-
-
-def refuse_inexact(repository: Repository, study: str, *, accept: bool) -> str | None:
-    """Refuse a study in which an audit found a difference that was not accepted; return the warning otherwise.
-
-    With ``accept``, differences are accepted from now on. Without a difference, None is returned.
-
-    Raises:
-        ExactnessError: A difference was not accepted.
-    """
-    if accept:
-        repository.accept_inexact(study)
-    exactness = repository.exactness(study)
-    if exactness.difference is None or exactness.accepted:
-        return exactness.warning
-    difference = exactness.difference
-    raise ExactnessError(_words(study, difference.message, difference.advice))
-
-
-def _words(study: str, message: str, advice: str) -> str:
-    return (
-        f"exactness is not promised: an audit found that {message}. "
-        f"{advice}{'. ' if advice else ''}Trials that were running are checkpointed. Fix the "
-        f"study and give it another name, or continue with the difference: sweeper resume {study} "
-        "--accept-inexact"
-    )
+    context.abort(inexact(study, outcome.message, outcome.advice))

@@ -29,10 +29,9 @@ from sweeper.run.launch.sources import (
 from sweeper.run.launch.trial_process import Launcher
 from sweeper.run.options import HostSpec, RunRequest, WorkerOptions
 from sweeper.run.protocol.messages import StudySource
-from sweeper.run.trial.devices import import_tensorflow
 from sweeper.spec.repeating import CONFIRMING
 from sweeper.support.paths import scratch_directory
-from sweeper.support.tensorflow_start import look_for_gpus
+from sweeper.support.tensorflow_start import import_tensorflow, look_for_gpus
 
 if TYPE_CHECKING:
     from sweeper.db.repository import Repository, StudyRow

@@ -6,7 +6,13 @@ from collections.abc import Collection
 from dataclasses import replace
 
 from sweeper.db.repository import Repository, StudyRow
-from sweeper.errors import CheckpointError, DefinitionChangedError, UnknownStudyError, UsageError
+from sweeper.errors import (
+    CheckpointError,
+    DefinitionChangedError,
+    ExactnessError,
+    UnknownStudyError,
+    UsageError,
+)
 from sweeper.records.code import short_code
 from sweeper.records.events import Listener, Notice
 from sweeper.records.lengths import Extension, ExtensionPlan
@@ -228,3 +234,30 @@ def _numbered(trials: Collection[int]) -> str:
     """Return trials by their numbers, such as "trials 1, 4"."""
     numbers = ", ".join(map(str, sorted(trials)))
     return f"trials {numbers}" if len(trials) > 1 else f"trial {numbers}"
+
+
+def refuse_inexact(repository: Repository, study: str, *, accept: bool) -> str | None:
+    """Refuse a study in which an audit found a difference that was not accepted; return the warning otherwise.
+
+    With ``accept``, differences are accepted from now on. Without a difference, None is returned.
+
+    Raises:
+        ExactnessError: A difference was not accepted.
+    """
+    if accept:
+        repository.accept_inexact(study)
+    exactness = repository.exactness(study)
+    if exactness.difference is None or exactness.accepted:
+        return exactness.warning
+    difference = exactness.difference
+    raise inexact(study, difference.message, difference.advice)
+
+
+def inexact(study: str, message: str, advice: str) -> ExactnessError:
+    """Return the error for a difference that an audit found."""
+    return ExactnessError(
+        f"exactness is not promised: an audit found that {message}. "
+        f"{advice}{'. ' if advice else ''}Trials that were running are checkpointed. Fix the "
+        f"study and give it another name, or continue with the difference: sweeper resume {study} "
+        "--accept-inexact"
+    )

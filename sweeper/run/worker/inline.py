@@ -23,8 +23,8 @@ from sweeper.run.protocol.messages import (
     Suggest,
     Warned,
 )
-from sweeper.run.trial.devices import configure_tensorflow
 from sweeper.run.trial.link import failure_of
+from sweeper.support.tensorflow_start import configure_tensorflow
 from sweeper.train.randomness.fresh_entropy import system_entropy
 
 if TYPE_CHECKING:
