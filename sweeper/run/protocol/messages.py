@@ -418,6 +418,8 @@ class Failed:
         fault: Its own code or data (``"trial"``); an allocation; the disk, or a checkpoint that does not fit
             (``"environment"``, the trial can be resumed); or the study's code has changed, so nothing was run.
         of_study: Whether every other trial would fail with the same error.
+        lasting: Whether another attempt at this trial would fail with the same error.
+        shares: Whether the guard refused an object that is older than the trial.
         line: The innermost line of the user's code that raised it; None if there is none.
         error_class: Name of the error's class.
         lacks_package: Whether a package that the code imports is not installed.
@@ -426,6 +428,8 @@ class Failed:
     error: str
     traceback: str = ""
     of_study: bool = False
+    lasting: bool = False
+    shares: bool = False
     fault: Literal["trial", "memory", "environment", "definition"] = "trial"
     line: Line | None = None
     error_class: str = ""
