@@ -487,9 +487,10 @@ def line_of_differences(
 def notes_on_excused(
     differences: Iterable[Difference], user_objects: UserObjects | None
 ) -> list[Finding]:
-    """Return a note for each value that differs between two runs without any effect on a result."""
-    excused = {d.name: d for d in differences if d.level == "note"}
-    return [
+    """Return notes on the values that differ between two runs without any effect on a result."""
+    by_name = {d.name: d for d in differences if d.level == "note"}
+    excused = list(by_name.values())
+    notes = [
         Finding(
             "note",
             "determinism",
@@ -497,5 +498,11 @@ def notes_on_excused(
             "depends on it",
             line_of_differences([difference], user_objects),
         )
-        for difference in excused.values()
+        for difference in excused[:_LISTED]
     ]
+    if len(excused) > _LISTED:
+        rest = counted(len(excused) - _LISTED, "more value")
+        notes.append(
+            Finding("note", "determinism", f"{rest} without an effect on a result, as the above")
+        )
+    return notes
