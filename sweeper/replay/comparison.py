@@ -45,8 +45,6 @@ _SHOWN = 60
 
 _EPOCHS = "history/epochs/"
 
-_DEPTH_OF_METRIC = len(("history", "epochs", "index", "metrics", "name"))
-
 _LISTED = 3
 """Differences that a message lists."""
 
@@ -197,7 +195,7 @@ def _is_excusable(path: Sequence[str | int], objectives: Sequence[str]) -> bool:
     if any(part in (*objectives, "loss") for part in path[1:]) and component != "callbacks":
         return False
     # A metric may be measured; whether there is an epoch is not.
-    if component == "history" and len(path) < _DEPTH_OF_METRIC:
+    if tuple(path[:2]) == ("history", "epochs") and len(path) == 3:
         return False
     # What a step reported may be measured; where training stands is not.
     measured = component == "position" and "logs" in path

@@ -16,7 +16,7 @@ from sweeper.checkpoint.format import relocated
 from sweeper.checks.check import judge as judge_check
 from sweeper.checks.verify import TrialFiles, findings_of
 from sweeper.records.results import EpochRecord, TrialRecord
-from sweeper.replay.comparison import compare_checkpoints, errors, judge
+from sweeper.replay.comparison import compare_checkpoints, compare_epochs, errors, judge
 from sweeper.replay.reports import UserObject, UserObjects
 from sweeper.run import replays
 from sweeper.run.auditing import IntervalReplay
@@ -270,6 +270,17 @@ def test_an_array_is_excused_in_the_elements_that_differ_anyway_and_in_no_other(
     assert str(other[0]).startswith(
         "callback Count, attribute 'seconds': differs in 1 of 3 values, by at most 3"
     )
+
+
+def test_an_epoch_that_only_one_of_two_runs_has_is_never_excused():
+    """How long a training goes on is decided by its metrics, and by no clock."""
+    metrics = {"loss": 0.5, "seconds": 1.0}
+    (missing,) = compare_epochs({0: metrics, 1: metrics}, {0: metrics})
+    assert (missing.name, missing.epoch) == ("epoch 2", 1)
+    assert [difference.level for difference in judge([missing], [missing], None)] == ["error"]
+    (measured,) = compare_epochs({0: metrics}, {0: {**metrics, "seconds": 2.0}})
+    control = judge([measured], [measured], None)
+    assert [difference.level for difference in control] == ["note"]
 
 
 def test_the_replays_own_directory_stands_for_the_trials(tmp_path):
