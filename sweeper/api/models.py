@@ -265,13 +265,10 @@ class StudyModels:
 
             training = model.newest(options.max_to_keep)
             job = ExportJob(
-                form=options.format,
-                path=options.path,
+                options=options,
                 loaded=model.loaded,
                 training=[load_checkpoint(checkpoint.path) for checkpoint in training],
                 card=model.card(options.at),
-                force=options.force,
-                name=options.name,
             )
             return Exported(str(options.path), export_model(builder, job))
 

@@ -13,6 +13,7 @@ import typer
 
 from sweeper.cli.options import (
     Flags,
+    MovedFile,
     StudyName,
     complete_study,
     expanded,
@@ -119,10 +120,7 @@ def export(
             min=1,
         ),
     ] = None,
-    source: Annotated[
-        str | None,
-        option("--source", "FILE[:NAME]", "The study's file on this machine, if it has moved."),
-    ] = None,
+    source: MovedFile = None,
     flags: Flags,
 ) -> None:
     """Write a trial's model for other tools, with a description beside it."""
