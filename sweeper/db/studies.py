@@ -94,7 +94,7 @@ def objectives_of(study: AnyRow | StudyRow) -> tuple[Objective, ...]:
     further = study.definition.get("further_objectives", ())
     return (
         Objective(study.objective, study.direction),
-        *(Objective(name, direction) for name, direction in further),
+        *(Objective(**objective) for objective in further),
     )
 
 

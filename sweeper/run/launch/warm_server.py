@@ -284,9 +284,7 @@ def _import_everything() -> None:
     with uncollected():
         import_tensorflow()
         import sweeper.run.trial.run  # noqa: F401 - imported once for all trials
-        from sweeper.inspection.code import read_keras
 
-        read_keras()
         gc.freeze()
 
 
