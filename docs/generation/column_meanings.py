@@ -73,6 +73,7 @@ MEANINGS: dict[str, dict[str, str]] = {
         "start_step": "where it went on from",
         "end_step": "the last step of which anything is kept",
         "error": "what ended it",
+        "error_kind": "`mistake`, before the study is changed no trial can succeed; `lasting`, another attempt would end alike; `other`; null without an error",
         "fingerprint": "of its surroundings: versions, processor, threads, kernels",
         "worker_key": "`key` of its worker",
         "devices": "the GPUs that it saw",
