@@ -417,7 +417,7 @@ class StudyDefinition:
             arguments["warm_start"] = self.warm_start
         return {n: v for n, v in arguments.items() if v is not None and not isinstance(v, str)}
 
-    def makers(self) -> tuple[Callable[[Trial], Any], ...]:
+    def factories(self) -> tuple[Callable[[Trial], Any], ...]:
         """Return the factories of a trial's parts, in the order in which they run."""
         factories = (self.strategy, self.model, self.step, self.data, self.callbacks)
         return tuple(factory for factory in factories if factory is not None)
