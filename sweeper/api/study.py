@@ -323,7 +323,7 @@ class Study(StudyDefinition):
             return check_study(
                 source_of(self),
                 workers=settings.workers,
-                tell=lambda activity: progress(Doing(activity)),
+                notify=lambda activity: progress(Doing(activity)),
             )
 
     def verify(

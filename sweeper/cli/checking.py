@@ -47,7 +47,7 @@ def check(
     report = check_study(
         source,
         workers=settings.workers,
-        tell=lambda activity: typer.echo(f"{activity} ...", err=True),
+        notify=lambda activity: typer.echo(f"{activity} ...", err=True),
     )
     if flags.as_json:
         print_json(report.to_json())

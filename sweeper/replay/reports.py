@@ -5,54 +5,12 @@ A pipe carries them as JSON, and the command line prints them without importing 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass
-from operator import attrgetter
-from typing import Any, Literal, TypeVar
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
 
+from sweeper.records.findings import LEVELS, Finding, Level, Line
 from sweeper.records.printing import JsonRecord, PrintedRecord, counted, json_fields
-
-Level = Literal["error", "warning", "note"]
-_LEVELS: tuple[Level, ...] = ("error", "warning", "note")
-
-
-@dataclass(frozen=True, slots=True)
-class Line:
-    """A line of the user's code."""
-
-    file: str
-    line: int
-
-    def __str__(self) -> str:
-        return f"{self.file}:{self.line}"
-
-
-@dataclass(frozen=True, slots=True)
-class CheckFinding:
-    """A finding for the user.
-
-    Attributes:
-        level: ``"error"``: a promise does not hold, or no trial could run. ``"warning"``: a promise
-            holds with a restriction. ``"note"``: information.
-        check: Name of the check: ``"independence"``, ``"files"``, ``"seeds"``, ``"data"``,
-            ``"capture"``, ``"resume"``, ``"determinism"``, ``"objective"``, ``"build"``,
-            ``"settings"``, ``"installation"`` (a package is missing, which breaks no promise).
-        message: What was seen, what was expected, what to do.
-        line: The line concerned, if known.
-    """
-
-    level: Level
-    check: str
-    message: str
-    line: Line | None = None
-
-    def __str__(self) -> str:
-        location = "" if self.line is None else f" {self.line}"
-        return f"{self.level} [{self.check}]{location}: {' '.join(self.message.split())}"
-
-    def to_json(self) -> dict[str, Any]:
-        location = {"file": None, "line": None} if self.line is None else asdict(self.line)
-        return {**json_fields(self, "level", "check", "message"), **location}
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +63,7 @@ class CheckReport(PrintedRecord):
     """
 
     study: str
-    findings: tuple[CheckFinding, ...]
+    findings: tuple[Finding, ...]
     held: tuple[str, ...] = ()
     metrics: tuple[str, ...] = ()
     estimate: Estimate | None = None
@@ -122,7 +80,7 @@ class CheckReport(PrintedRecord):
     def lacks_packages(self) -> bool:
         """Return whether every error is a missing package, so that nothing was checked."""
         errors = [finding for finding in self.findings if finding.level == "error"]
-        return bool(errors) and all(finding.check == "installation" for finding in errors)
+        return bool(errors) and all(finding.subject == "installation" for finding in errors)
 
     def count(self, level: Level) -> int:
         return sum(finding.level == level for finding in self.findings)
@@ -135,7 +93,7 @@ class CheckReport(PrintedRecord):
         return "holds" if self.holds else "a promise does not hold"
 
     def __str__(self) -> str:
-        counts = [counted(self.count(level), level) for level in _LEVELS if self.count(level)]
+        counts = [counted(self.count(level), level) for level in LEVELS if self.count(level)]
         lines = [f"{self.study}: {self.verdict}, {', '.join(counts) or 'nothing found'}"]
         lines += map(str, self.findings)
         lines += [f"holds: {promise}" for promise in self.held]
@@ -150,17 +108,8 @@ class CheckReport(PrintedRecord):
         return {**fields, **json_fields(self, "estimate", "seconds", "steps", "removed")}
 
 
-_level: Callable[[Any], Level] = attrgetter("level")
-_F = TypeVar("_F")
-
-
-def ranked(findings: Iterable[_F]) -> list[_F]:
-    """Return findings or differences: errors, then warnings, then notes, otherwise in their order."""
-    return sorted(findings, key=lambda finding: _LEVELS.index(_level(finding)))
-
-
 @dataclass(frozen=True, slots=True)
-class Authored:
+class UserObject:
     """A factory or a callback, described for another process.
 
     Attributes:
@@ -178,12 +127,12 @@ class Authored:
 
 
 @dataclass(frozen=True, slots=True)
-class StudyAuthors:
+class UserObjects:
     """Factories that the user wrote, and the callbacks in their order, a library's too."""
 
-    model: Authored
-    data: Authored
-    callbacks: tuple[Authored, ...] = ()
+    model: UserObject
+    data: UserObject
+    callbacks: tuple[UserObject, ...] = ()
 
     @property
     def users(self) -> tuple[str, ...]:

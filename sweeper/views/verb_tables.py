@@ -13,10 +13,11 @@ from rich.text import Text
 
 from sweeper.records.diagnoses import Diagnosis
 from sweeper.records.evaluations import EvaluationRecord
+from sweeper.records.findings import Finding, Level
 from sweeper.records.lengths import LengthRecord
 from sweeper.records.printing import counted
 from sweeper.records.results import AttemptRecord, StudyStatus, TrialRecord
-from sweeper.replay.reports import CheckFinding, CheckReport, Estimate, Level
+from sweeper.replay.reports import CheckReport, Estimate
 from sweeper.spec.observing import observed_text
 from sweeper.spec.searching import Objective
 from sweeper.views.formats import (
@@ -132,7 +133,7 @@ def _value(length: LengthRecord) -> str:
 def _attempts(trial: TrialRecord) -> _Cells:
     rows = []
     for attempt in trial.attempts:
-        resumes = attempt.number > max(trial.anew_after, 1) and attempt.start_step
+        resumes = attempt.number > max(trial.ignore_checkpoints_through, 1) and attempt.start_step
         first_step = f"{attempt.start_step} (resumed)" if resumes else attempt.start_step
         where = f"{attempt.host}:{'?' if attempt.pid is None else attempt.pid}"
         seconds = _seconds(attempt)
@@ -230,7 +231,7 @@ def _ending(attempt: AttemptRecord, trial: TrialRecord) -> str:
         shown_above = attempt.error == trial.error
         why = last_line(attempt.error).partition("; its output is in ")[0]
         ending += ", see above" if shown_above else f": {why}"
-    ignored = attempt.number <= trial.anew_after
+    ignored = attempt.number <= trial.ignore_checkpoints_through
     return f"{ending}; not resumed, because the definition changed" if ignored else ending
 
 
@@ -420,10 +421,10 @@ def check_page(report: CheckReport, next_commands: tuple[str, ...] = ()) -> Rend
     return Group(*parts, *next_lines(next_commands))
 
 
-def _finding(finding: CheckFinding) -> list[Text]:
+def _finding(finding: Finding) -> list[Text]:
     head = Text.assemble(
         (finding.level, _SEVERITY_STYLES[finding.level]),
-        f" [{finding.check}]",
+        f" [{finding.subject}]",
         "" if finding.line is None else f" {finding.line}",
     )
     return [head, Text(f"  {one_line(finding.message)}")]

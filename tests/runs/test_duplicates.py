@@ -6,7 +6,6 @@ from dataclasses import replace
 import pytest
 from databases import place_database, postgresql_database
 from fake_workers import FakeWorker, WorkerOptions, new_study
-from scripted_trials import row_of
 from sweeps import results_of
 
 from sweeper.db.database import Database
@@ -14,7 +13,8 @@ from sweeper.db.repository import Repository
 from sweeper.definition.definition import StudySettings
 from sweeper.run import options as run_options
 from sweeper.run.launch.launchers import StudyCode
-from sweeper.run.stored_study import as_requested
+from sweeper.run.protocol.messages import StudySource
+from sweeper.run.study_plan import StoredState, plan_study
 from sweeper.spec.observing import ForeignObservation
 from sweeper.spec.repeating import ConfirmRequest
 
@@ -172,9 +172,10 @@ def confirmed(repository, tmp_path, study, **how):
     request = run_options.RunRequest(
         worker_options, print, confirm=ConfirmRequest(best=2, repeats=3)
     )
-    beside = as_requested(repository, loaded, request).settings
-    repository.create_or_open(row_of(beside))
-    return run(repository, tmp_path, beside.name, **how)
+    stored = StoredState(confirmed=row, results=repository.results(study))
+    plan = plan_study(loaded, stored, StudySource("file", "small.py"), request)
+    repository.create_or_open(replace(plan.row, source=None))
+    return run(repository, tmp_path, plan.row.name, **how)
 
 
 @pytest.mark.parametrize(

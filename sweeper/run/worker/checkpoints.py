@@ -213,7 +213,7 @@ def present_path(record: CheckpointRecord, number: int, paths: RunPaths) -> Loca
 def listed_checkpoints(trial: TrialRecord, paths: RunPaths) -> list[Location]:
     """Return all checkpoints in the directories of earlier attempts, also those not in the database."""
     locations: list[Location] = []
-    for attempt in trial.attempts[trial.anew_after :]:
+    for attempt in trial.attempts[trial.ignore_checkpoints_through :]:
         directory = paths.checkpoints(trial.number, attempt.number)
         locations += list_checkpoints(directory)
     return locations
