@@ -173,7 +173,7 @@ def confirmed(repository, tmp_path, study, **how):
         worker_options, print, confirm=ConfirmRequest(best=2, repeats=3)
     )
     stored = StoredState(confirmed=row, results=repository.results(study))
-    plan = plan_study(loaded, stored, StudySource("file", "small.py"), request)
+    plan = plan_study(loaded, stored, StudySource("target", "small.py"), request)
     repository.create_or_open(replace(plan.row, source=None))
     return run(repository, tmp_path, plan.row.name, **how)
 
