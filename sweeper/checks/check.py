@@ -27,16 +27,17 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from sweeper.checks.disk import Disk
 from sweeper.definition.definition import StudySettings
 from sweeper.definition.loading import split_target
 from sweeper.errors import Interrupted
 from sweeper.files.uses import CURE_OR_BEFORE, uses_from_json
-from sweeper.records.findings import Finding, Level, Line, ranked
+from sweeper.records.findings import LEVELS, Finding, Level, Line, ranked
+from sweeper.records.printing import JsonRecord, PrintedRecord, counted, json_fields
 from sweeper.replay.comparison import errors, line_of_differences, listed, notes_on_excused
 from sweeper.replay.lines import line_of_argument
-from sweeper.replay.reports import CheckReport, Estimate
 from sweeper.run.launch.launchers import StudyCode, WarmServer
 from sweeper.run.launch.server_process import ServerProcess
 from sweeper.run.launch.sources import load_source, target_source
@@ -59,6 +60,112 @@ from sweeper.search.spec import SamplerSpec, needs_definition, search_spec
 from sweeper.spec.space import CategoricalChoice, Distribution
 from sweeper.support.directories import roots_of
 from sweeper.support.paths import scratch_directory
+from sweeper.views.formats import one_line, size_text, time_text
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate(JsonRecord):
+    """Estimate of the study's time and disk, from the replays of its first trial.
+
+    Attributes:
+        steps_per_epoch: Steps of an epoch; None if unknown, and then no time is estimated.
+        epoch_seconds: Seconds of a whole epoch with its validation; None if unknown.
+        startup_seconds: Seconds to start a trial: its process, building, tracing.
+        trial_seconds: Seconds of a trial with all epochs.
+        study_seconds: Seconds of all trials, ``workers`` at a time.
+        workers: Parallel trials.
+        checkpoint_bytes: Size of one checkpoint.
+        checkpoints_kept: Maximum number of kept checkpoints of a trial.
+        disk_bytes: Maximum size of all checkpoints of all trials.
+    """
+
+    steps_per_epoch: int | None
+    epoch_seconds: float | None
+    startup_seconds: float
+    trial_seconds: float | None
+    study_seconds: float | None
+    workers: int
+    checkpoint_bytes: int
+    checkpoints_kept: int
+    disk_bytes: int
+
+    def __str__(self) -> str:
+        time = "unknown: how many steps an epoch has, only its end tells"
+        if self.steps_per_epoch is not None:
+            time = (
+                f"about {time_text(self.study_seconds)} with {counted(self.workers, 'worker')}, "
+                f"{time_text(self.trial_seconds)} a trial ({time_text(self.epoch_seconds)} an epoch of "
+                f"{self.steps_per_epoch:,} steps, {time_text(self.startup_seconds)} to start)"
+            )
+        disk = (
+            f"at most {size_text(self.disk_bytes)}: {size_text(self.checkpoint_bytes)} a "
+            f"checkpoint, {self.checkpoints_kept} kept of each trial"
+        )
+        return f"time     {time}\ndisk     {disk}"
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class CheckReport(PrintedRecord):
+    """Report of one check.
+
+    Attributes:
+        findings: Errors first.
+        held: The promises that hold, a sentence each.
+        metrics: Names of the metrics of an epoch; empty if unknown.
+        estimate: The estimate; None if no epoch could be run.
+        seconds: ``"total"``: duration of the check.
+        steps: Training steps that were run.
+        removed: What the check's trials made outside of their directories and was removed.
+    """
+
+    study: str
+    findings: tuple[Finding, ...]
+    held: tuple[str, ...] = ()
+    metrics: tuple[str, ...] = ()
+    estimate: Estimate | None = None
+    seconds: Mapping[str, float] | None = None
+    steps: int = 0
+    removed: tuple[str, ...] = ()
+
+    @property
+    def holds(self) -> bool:
+        """Return whether there is no error among the findings."""
+        return not any(finding.level == "error" for finding in self.findings)
+
+    @property
+    def lacks_packages(self) -> bool:
+        """Return whether every error is a missing package, so that nothing was checked."""
+        errors = [finding for finding in self.findings if finding.level == "error"]
+        return bool(errors) and all(finding.subject == "installation" for finding in errors)
+
+    def count(self, level: Level) -> int:
+        return sum(finding.level == level for finding in self.findings)
+
+    @property
+    def verdict(self) -> str:
+        """Return the verdict in some words."""
+        if self.lacks_packages:
+            return "cannot run: a package is missing"
+        return "holds" if self.holds else "a promise does not hold"
+
+    def __str__(self) -> str:
+        counts = [counted(self.count(level), level) for level in LEVELS if self.count(level)]
+        parts = [f"{self.study}: {self.verdict}, {', '.join(counts) or 'nothing found'}"]
+        parts += map(str, self.findings)
+        if self.held:
+            parts.append("\n".join(f"holds    {one_line(promise)}" for promise in self.held))
+        if self.metrics:
+            parts.append(f"metrics  {', '.join(self.metrics)}")
+        if self.estimate is not None:
+            parts.append(str(self.estimate))
+        if self.removed:
+            parts.append(f"removed  {', '.join(self.removed)}: made by the check's trials")
+        return "\n\n".join(parts)
+
+    def to_json(self) -> dict[str, Any]:
+        fields = json_fields(self, "study", "holds", "findings", "held", "metrics")
+        return {**fields, **json_fields(self, "estimate", "seconds", "steps", "removed")}
+
 
 SHORT_EPOCHS = 3
 """Epochs of a shortened trial, enough to lose, and then to use, state that is used only at the end of an epoch."""

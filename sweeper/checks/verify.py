@@ -768,7 +768,7 @@ class _Verifier:
                 directory=Path(directory),
                 launchers=[self.launcher],
                 stopping=self.stopping,
-                notify=self.listener,
+                listener=self.listener,
             )
             comparison = replay.run()
             findings = findings_of(record, files, comparison, settings)

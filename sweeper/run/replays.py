@@ -501,7 +501,7 @@ class ComparedReplay:
     directory: Path
     launchers: Sequence[Launcher]
     stopping: threading.Event
-    notify: Callable[[Event], None] = lambda _: None
+    listener: Callable[[Event], None] = lambda _: None
     _objectives: Sequence[str] = ()
 
     @property
@@ -557,7 +557,7 @@ class ComparedReplay:
     def _run(self, directory: Path) -> Replayed:
         order = replace(self.prepare(directory), checkpoints=tuple(self.reference.checkpoints))
         self._objectives = [objective.name for objective in order.settings.objectives]
-        return run_again(order, self.launchers, directory, self.notify, self.stopping)
+        return run_again(order, self.launchers, directory, self.listener, self.stopping)
 
     def _compare(
         self, checkpoint: KeptCheckpoint, replay: KeptCheckpoint, replayed: Replayed

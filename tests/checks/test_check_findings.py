@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 from sweeper import Data
-from sweeper.checks.check import checkpoints_kept, estimate, judge, kill_of
+from sweeper.checks.check import CheckReport, checkpoints_kept, estimate, judge, kill_of
 from sweeper.definition.definition import StudyDefinition
 from sweeper.records.findings import Finding, Line
 from sweeper.replay.comparison import Difference, compare_ends
-from sweeper.replay.reports import CheckReport, Lengths, UserObject, UserObjects
+from sweeper.replay.reports import Lengths, UserObject, UserObjects
 from sweeper.run.protocol.messages import Finished
 from sweeper.run.replays import Kill, ReplayComparison, Replayed
 from sweeper.run.trial.parts import shortened
@@ -184,11 +184,11 @@ def test_every_kill_is_between_its_checkpoint_and_the_end():
 def test_a_report_is_shown_as_text_and_as_html_in_which_users_text_is_escaped():
     finding = Finding("error", "independence", "layer <b>\n is shared", Line("s.py", 3))
     report = CheckReport("digits", (finding,), held=("two trials share none",), metrics=("loss",))
-    assert str(report).splitlines() == [
+    assert str(report).split("\n\n") == [
         "digits: a promise does not hold, 1 error",
         "error [independence] s.py:3: layer <b> is shared",
-        "holds: two trials share none",
-        "metrics: loss",
+        "holds    two trials share none",
+        "metrics  loss",
     ]
     assert repr(report) == str(report)
     assert "layer &lt;b&gt; is shared" in report._repr_html_()

@@ -12,6 +12,7 @@ import pytest
 from drawn_studies import NASTY, attempt, made, trial_record
 from terminals import OPENED, Watched, with_trials
 
+from sweeper.checks.check import CheckReport, Estimate
 from sweeper.records.configurations import configurations_of
 from sweeper.records.events import (
     AttemptEnded,
@@ -37,7 +38,6 @@ from sweeper.records.results import (
     EpochRecord,
     ParetoTrial,
 )
-from sweeper.replay.reports import CheckReport, Estimate
 from sweeper.spec.repeating import Repeating
 from sweeper.spec.searching import Objective
 

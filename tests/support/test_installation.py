@@ -9,11 +9,10 @@ from pathlib import Path
 import pytest
 
 import sweeper
-from sweeper.checks.check import finding_of_failure
+from sweeper.checks.check import CheckReport, finding_of_failure
 from sweeper.errors import DefinitionError, UsageError
 from sweeper.records.findings import Finding
 from sweeper.records.results import StudyResults
-from sweeper.replay.reports import CheckReport
 from sweeper.run.trial.link import error_line, failure_of
 from sweeper.search.spec import check_sampler
 from sweeper.support.installation import (
