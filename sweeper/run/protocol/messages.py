@@ -178,30 +178,6 @@ class Evaluated:
     traceback: str = ""
 
 
-@sendable
-class ExportOrder:
-    """Order to write a model in a format of `sweeper.models.formats.SUFFIXES`, as ``ExportJob`` does.
-
-    ``training`` are checkpoints that contain the optimizer, too, oldest first; the last one belongs to
-    ``checkpoint``. ``card`` has the fields of the model's description that are known before.
-    """
-
-    format: str
-    path: str
-    checkpoint: str
-    training: tuple[str, ...]
-    card: dict[str, Any]
-    force: bool = False
-    name: str = "ckpt"
-
-
-@sendable
-class ModelExported:
-    """Last report of an export, with the description of the written model."""
-
-    card: dict[str, Any]
-
-
 KEEP_ALL = Keep(last=1 << 40)
 """Retention rules by which nothing is deleted."""
 
@@ -251,8 +227,7 @@ class Assignment:
         source: The definition, for a process that has not loaded it yet.
         origin: Origin of its checkpoints without the parameters; None if nobody resumes from them.
         run_id: `Trial.run_id`.
-        order: What to do instead of training the trial: replay it, evaluate its checkpoints or export
-            its model; None to train.
+        order: What to do instead of training the trial: replay it or evaluate its checkpoints; None to train.
         proposals: Number of earlier proposals of its parameters; see `Repeating.seed_position`.
     """
 
@@ -271,7 +246,7 @@ class Assignment:
     source: StudySource | None = None
     origin: Origin | None = None
     run_id: str | None = None
-    order: Replay | Evaluation | ExportOrder | None = None
+    order: Replay | Evaluation | None = None
     proposals: Count = 0
 
 
@@ -477,7 +452,6 @@ Message = (
     | CheckpointEvaluated
     | CheckpointPassedOver
     | Evaluated
-    | ModelExported
 )
 """Message from or to one trial."""
 
