@@ -59,6 +59,7 @@ from sweeper.records.results import (
     BestTrial,
     CheckpointRecord,
     EpochRecord,
+    ErrorKind,
     ParetoTrial,
     StudyResults,
     StudyStatus,
@@ -437,6 +438,7 @@ def trial_statuses(
     for trial in sorted(trials, key=lambda t: t.number):
         trial_values = values[trial.optuna_trial_id]
         epoch, metrics = latest.get(trial.id, (0, {}))
+        error, error_kind = errors.get(trial.id, (None, None))
         statuses.append(
             TrialStatus(
                 number=trial.number,
@@ -451,32 +453,31 @@ def trial_statuses(
                 metrics=metrics,
                 values=values_by_name(objectives, trial_values),
                 attempts=trial.current_attempt,
-                error=errors.get(trial.id),
+                error=error,
+                error_kind=error_kind,
             )
         )
     return tuple(statuses)
 
 
-def _errors(connection: Connection, study: int) -> dict[int, str]:
-    """Return the last line of the error that ended each failed or interrupted trial, by the trial's id."""
+def _errors(connection: Connection, study: int) -> dict[int, tuple[str, ErrorKind | None]]:
+    """Return the last line and the kind of the error that ended each failed or interrupted trial, by the trial's id."""
     rows = connection.execute(
-        sa.select(Trial.id, Trial.result, Attempt.error)
+        sa.select(Trial.id, Attempt.error, Attempt.error_kind)
         .join(
             Attempt, sa.and_(Trial.id == Attempt.trial_id, Attempt.number == Trial.current_attempt)
         )
         .where(
             Trial.study_id == study,
-            sa.or_(Trial.result == "failed", Attempt.outcome == "interrupted"),
+            # An attempt that was stopped or killed on request has a reason, and no error.
+            sa.or_(
+                Trial.result == "failed",
+                sa.and_(Attempt.outcome == "interrupted", Attempt.error_kind.is_not(None)),
+            ),
             Attempt.error.is_not(None),
         )
     )
-    lines = {row.id: (row.result, row.error.strip().rpartition("\n")[2]) for row in rows}
-    # An attempt that was stopped or killed on request has a reason, and no error.
-    return {
-        trial: line
-        for trial, (result, line) in lines.items()
-        if result == "failed" or line.partition(":")[0].endswith("Error")
-    }
+    return {row.id: (row.error.strip().rpartition("\n")[2], row.error_kind) for row in rows}
 
 
 def seconds_left(
@@ -532,7 +533,7 @@ def codes_of_trials(connection: Connection, trial_ids: sa.Select[int]) -> dict[i
     rows = connection.execute(
         sa.select(Attempt.trial_id, Attempt.definition, Attempt.start_step)
         .join(Trial, Trial.id == Attempt.trial_id)
-        .where(Attempt.trial_id.in_(trial_ids), Attempt.number > Trial.anew_after)
+        .where(Attempt.trial_id.in_(trial_ids), Attempt.number > Trial.ignore_checkpoints_through)
         .order_by(Attempt.id)
     )
     codes: dict[int, list[str]] = {}
@@ -637,7 +638,13 @@ def _trial_stamps(connection: Connection, study_id: int) -> dict[int, tuple[Any,
             _of_trial(Checkpoint.trial_id, sa.func.max(Checkpoint.id)),
             _of_trial(Checkpoint.trial_id, sa.func.count()),
             *(Trial.result, Trial.current_attempt, Trial.paused),
-            *(Trial.digest, Trial.epochs, Trial.anew_after, Attempt.outcome, Attempt.pid),
+            *(
+                Trial.digest,
+                Trial.epochs,
+                Trial.ignore_checkpoints_through,
+                Attempt.outcome,
+                Attempt.pid,
+            ),
             *(Attempt.start_step, Attempt.end_step),
             *(sa.func.length(Attempt.files), sa.func.length(Attempt.fingerprint)),
             _of_trial(Evaluation.trial_id, sa.func.max(Evaluation.id)),

@@ -7,11 +7,14 @@ runs nothing: `sweeper.api.study.Study` adds that. A trial process needs only th
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, get_args
+
+from pydantic import TypeAdapter
 
 from sweeper.errors import DefinitionError
 from sweeper.records.code import CodeFingerprint, digest_of
@@ -63,7 +66,6 @@ POLICY: Final = (
     "retries",
     "audit",
     "failing_alike",
-    "tensorboard",
 )
 """Settings that do not affect results, and may differ from run to run."""
 
@@ -100,7 +102,7 @@ class StudySettings:
         further_objectives: The objectives after the first.
         at: The weights whose objective is a trial's value.
         nonfinite: Whether a loss that is NaN or infinite fails the trial.
-        time_limit, study_time_limit, retries, audit, failing_alike, tensorboard: Policy.
+        time_limit, study_time_limit, retries, audit, failing_alike: Policy.
         warm_start: Options of a `WarmStart` and the digest of its file; None without one, or if a
             function chooses the file of each trial.
         budget: As `describe_budget` writes it.
@@ -134,7 +136,6 @@ class StudySettings:
     failing_alike: int | None = 3
     warm_start: Mapping[str, Any] | None = None
     at: At = "end"
-    tensorboard: bool = False
     budget: Mapping[str, Any] | None = None
     nonfinite: NonFinite = "continue"
     repeats: int = 1
@@ -158,33 +159,19 @@ class StudySettings:
         A field with its default value is left out, so that adding a field to this class does not
         change stored definitions.
         """
-        values = {
-            field.name: getattr(self, field.name)
-            for field in dataclasses.fields(self)
-            if getattr(self, field.name) != field.default
-        }
-        if self.grid is not None:
-            values["grid"] = {name: list(points) for name, points in self.grid.items()}
-        if self.enqueue:
-            values["enqueue"] = [dict(params) for params in self.enqueue]
-        if self.further_objectives:
-            values["further_objectives"] = [[o.name, o.direction] for o in self.further_objectives]
-        if "retries" in values:
-            values["retries"] = self.retries.to_json()
+        values: dict[str, Any] = _json_form().dump_python(self, mode="json", exclude_defaults=True)
         return values
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> StudySettings:
-        """Return the settings from the form that `to_json` returns."""
-        required = [f.name for f in dataclasses.fields(cls) if f.default is dataclasses.MISSING]
-        arguments = {f.name: values[f.name] for f in dataclasses.fields(cls) if f.name in values}
-        arguments |= {name: values[name] for name in required}
-        arguments["enqueue"] = tuple(values.get("enqueue", ()))
-        arguments["further_objectives"] = tuple(
-            Objective(name, direction) for name, direction in values.get("further_objectives", ())
-        )
-        arguments["retries"] = checked_retries(values.get("retries"))
-        return cls(**arguments)
+        """Return the settings from the form that `to_json` returns; other entries are ignored."""
+        return _json_form().validate_python(dict(values))
+
+
+@functools.cache
+def _json_form() -> TypeAdapter[StudySettings]:
+    """Return the conversion by which the settings also travel in messages."""
+    return TypeAdapter(StudySettings)
 
 
 @with_named_arguments
@@ -255,8 +242,6 @@ class StudyDefinition:
         warm_start: Initial values of the model's variables: a `WarmStart`, the path of a file, or
             ``trial -> WarmStart | path | None``. The content of a file that is named here is part
             of the definition; the content of a file that a function chooses is part of the trial.
-        tensorboard: Whether epochs and parameters are also written for TensorBoard, below
-            ``runs/NAME/tensorboard``. It may differ from run to run.
         budget: `Halving` or `Hyperband`: trials pause at rungs, and the best of each
             are promoted.
         repeats: How often each configuration (one set of parameters) is trained, each time as a
@@ -318,7 +303,6 @@ class StudyDefinition:
         | Callable[[Trial], WarmStart | str | os.PathLike[str] | None]
         | None = None,
         at: At = "end",
-        tensorboard: bool = False,
         budget: Budget | None = None,
         nonfinite: NonFinite = "continue",
         repeats: int = 1,
@@ -381,7 +365,6 @@ class StudyDefinition:
         self.failing_alike = checked_whole(failing_alike or 0, "failing_alike", least=0) or None
         self.warm_start = checked_warm_start(warm_start)
         self.patience = checked_patience(patience, self.objectives, budget)
-        self.tensorboard = bool(tensorboard)
         self.duplicates: Duplicates = checked_choice(
             duplicates,
             "duplicates",
@@ -434,7 +417,7 @@ class StudyDefinition:
             arguments["warm_start"] = self.warm_start
         return {n: v for n, v in arguments.items() if v is not None and not isinstance(v, str)}
 
-    def makers(self) -> tuple[Callable[[Trial], Any], ...]:
+    def factories(self) -> tuple[Callable[[Trial], Any], ...]:
         """Return the factories of a trial's parts, in the order in which they run."""
         factories = (self.strategy, self.model, self.step, self.data, self.callbacks)
         return tuple(factory for factory in factories if factory is not None)

@@ -162,15 +162,9 @@ class ParetoTrial(HasModel):
 Ranked = TypeVar("Ranked", bound=Training)
 
 
-_REPEATED = ("IndependenceError", "NonFiniteError", "UncapturableError")
-"""Names of errors that another attempt would raise again, because it has the same seed and data."""
-
-_MISTAKES = (
-    *("DataError", "DefinitionError", "FactoryError", "IndependenceError", "ObjectiveError"),
-    *("ParameterError", "UncapturableError"),
-    *("AttributeError", "ImportError", "ModuleNotFoundError", "NameError", "TypeError"),
-)
-"""Names of errors of a study's code that interrupt the first trial, because no other can succeed."""
+ErrorKind = Literal["mistake", "lasting", "other"]
+"""Kind of the error that ended an attempt. "mistake": no trial can succeed before the study is changed;
+"lasting": another attempt at the trial would raise it again, because it has the same seed and data."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,6 +182,8 @@ class TrialStatus:
         values: Values by objective, for a complete trial in a study with several; None otherwise.
         attempts: Number of attempts, including a running one.
         error: Last line of the error that ended a failed trial, or interrupted it; None otherwise.
+        error_kind: ``"mistake"`` if no trial can succeed before the study is changed, ``"lasting"`` if another
+            attempt would raise it again, ``"other"``; None without an error, or after a process's death.
         value_of: See `TrialRecord.value_of`.
         reuses: See `TrialRecord.reuses`.
         proposals: See `TrialRecord.proposals`.
@@ -208,6 +204,7 @@ class TrialStatus:
     values: Mapping[str, float] | None = None
     attempts: int = 1
     error: str | None = None
+    error_kind: ErrorKind | None = None
     value_of: str | None = None
     reuses: int | None = None
     proposals: int = 0
@@ -215,12 +212,12 @@ class TrialStatus:
     @property
     def would_fail_again(self) -> bool:
         """Return whether it failed with an error that another attempt would raise again."""
-        return (self.error or "").startswith(_REPEATED)
+        return self.error_kind in ("mistake", "lasting")
 
     @property
     def shows_a_mistake(self) -> bool:
         """Return whether an error of the study interrupted it, which has to be fixed before a resume."""
-        return self.state == "interrupted" and (self.error or "").startswith(_MISTAKES)
+        return self.state == "interrupted" and self.error_kind == "mistake"
 
     def __str__(self) -> str:
         of = (
@@ -530,7 +527,7 @@ class TrialRecord(HasModel):
         output_only: Kinds of objects that `Trial.output_only` exempted from its checkpoints.
         warm_start: Initial weights of its latest start: ``path``, ``kind``, ``digest``, ``matched``
             and ``mismatches``; None without a file of weights.
-        anew_after: Number of the last attempt that ran under another definition, and whose
+        ignore_checkpoints_through: Number of the last attempt that ran under another definition, and whose
             checkpoints are not used; 0 for none.
         evaluations: Evaluations of its checkpoints on held-out data (`sweeper evaluate`).
         rungs: The rungs of the study's budget that it has reached, with their decisions.
@@ -569,7 +566,7 @@ class TrialRecord(HasModel):
     audits: tuple[AuditRecord, ...] = ()
     code: str | None = None
     value_of: str | None = None
-    anew_after: int = 0
+    ignore_checkpoints_through: int = 0
     output_only: tuple[str, ...] = ()
     evaluations: tuple[EvaluationRecord, ...] = ()
     warm_start: Mapping[str, Any] | None = None
@@ -833,9 +830,9 @@ class StudyResults:
             UsageError: ``of`` or ``by`` is none of these, or pandas is not installed; the message contains the
                 command that installs it.
         """
-        makers = {"trials": trial_rows, "epochs": epoch_rows, "attempts": attempt_rows}
-        if of not in makers:
-            msg = f"to_dataframe({of!r}); it is one of {', '.join(map(repr, makers))}"
+        rows_of = {"trials": trial_rows, "epochs": epoch_rows, "attempts": attempt_rows}
+        if of not in rows_of:
+            msg = f"to_dataframe({of!r}); it is one of {', '.join(map(repr, rows_of))}"
             raise UsageError(msg)
         if by not in ("trial", "configuration") or (by == "configuration" and of != "trials"):
             msg = f"to_dataframe({of!r}, by={by!r}); by is 'trial', or 'configuration' without of"
@@ -851,7 +848,7 @@ class StudyResults:
 
         if by == "configuration":
             return pd.DataFrame(configuration_rows(self.configurations))
-        return pd.DataFrame(makers[of](self.trials))
+        return pd.DataFrame(rows_of[of](self.trials))
 
 
 def trial_rows(trials: Iterable[TrialRecord]) -> list[dict[str, Any]]:
