@@ -182,7 +182,9 @@ class TfDataSource(DataSource):
         parts = list(nodes(dataset))
         if self.class_weight is not None:
             dataset = dataset.map(weigh_classes_of(self.class_weight, self.name))
-        self._dataset = dataset
+        # A dataset that was iterated before keeps the plan of execution made then, perhaps without determinism; this one
+        # is new.
+        self._dataset = dataset.with_options(tf.data.Options())
         self._cardinality = int(dataset.cardinality())
         self.reshuffling = {id(node): node for node in parts if self._reshuffles(node)}
         """Nodes that draw a new seed for every iterator, by identity."""
