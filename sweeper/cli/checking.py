@@ -19,7 +19,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from sweeper.cli.options import READING, Flags, StudyName, expanded, flag, option
+from sweeper.cli.options import READING, Flags, StudyFile, StudyName, expanded, flag, option
 from sweeper.cli.output import json_text, print_csv, print_importing, print_json, print_table
 from sweeper.errors import SweeperError, UsageError
 
@@ -32,14 +32,7 @@ _NOT_ALL = 3
 
 @expanded("workers as_json")
 def check(
-    source: Annotated[
-        str,
-        typer.Argument(
-            metavar="FILE[:NAME]",
-            help="A Python file or module, and the study's variable if it holds several.",
-            show_default=False,
-        ),
-    ],
+    source: StudyFile,
     *,
     flags: Flags,
 ) -> None:
@@ -54,16 +47,14 @@ def check(
     report = check_study(
         source,
         workers=settings.workers,
-        tell=lambda activity: typer.echo(f"{activity} ...", err=True),
+        notify=lambda activity: typer.echo(f"{activity} ...", err=True),
     )
     if flags.as_json:
         print_json(report.to_json())
     else:
-        from sweeper.views.verb_tables import check_page
-
-        run = settings.command("run", source, workers=flags.workers)
-        commands = (run,) if report.holds else ()
-        print_table(check_page(report, commands))
+        typer.echo(str(report))
+        if report.holds:
+            typer.echo(f"\nnext:\n  {settings.command('run', source, workers=flags.workers)}")
     if not report.holds:
         raise typer.Exit(1 if report.lacks_packages else DOES_NOT_HOLD)
 

@@ -13,6 +13,7 @@ import typer
 
 from sweeper.cli.options import (
     Flags,
+    MovedFile,
     StudyName,
     complete_study,
     expanded,
@@ -119,10 +120,7 @@ def export(
             min=1,
         ),
     ] = None,
-    source: Annotated[
-        str | None,
-        option("--source", "FILE[:NAME]", "The study's file on this machine, if it has moved."),
-    ] = None,
+    source: MovedFile = None,
     flags: Flags,
 ) -> None:
     """Write a trial's model for other tools, with a description beside it."""
@@ -252,7 +250,7 @@ def gc(
                     keep=keep,
                     dry_run=dry_run,
                     checkpoints=settings.checkpoints_location,
-                    tell=garbage.append,
+                    notify=garbage.append,
                 )
         except BaseException:
             # Deleted files are listed even if a later study fails.
@@ -337,7 +335,7 @@ def rm(
     flags: Flags,
 ) -> None:
     """Remove a study: its trials, their checkpoints and logs, and its rows in the database."""
-    from sweeper.run.stored_study import remove_study, study_directories
+    from sweeper.run.removed_study import remove_study, study_directories
 
     settings = flags.settings()
     paths = RunPaths(

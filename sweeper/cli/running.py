@@ -14,6 +14,8 @@ import typer
 from sweeper.cli.options import (
     RUNNING,
     Flags,
+    MovedFile,
+    StudyFile,
     StudyName,
     expanded,
     flag,
@@ -42,14 +44,7 @@ FAILED_TRIALS = 3
 
 @expanded(RUNNING)
 def run(
-    source: Annotated[
-        str,
-        typer.Argument(
-            metavar="FILE[:NAME]",
-            help="A Python file or module, and the study's variable if it holds several.",
-            show_default=False,
-        ),
-    ],
+    source: StudyFile,
     *,
     flags: Flags,
 ) -> None:
@@ -366,10 +361,7 @@ def worker(
             min=1,
         ),
     ] = None,
-    source: Annotated[
-        str | None,
-        option("--source", "FILE[:NAME]", "The study's file on this machine, if it has moved."),
-    ] = None,
+    source: MovedFile = None,
     unless_stopped: Annotated[
         bool,
         flag(

@@ -24,6 +24,7 @@ from sqlalchemy.engine import Connection
 from sweeper.db import optuna_rows
 from sweeper.db.duplicates import Proposal, pass_on, reuse
 from sweeper.db.duplicates import propose as propose_parameters
+from sweeper.db.observations import observations_of
 from sweeper.db.repeats import skip_remaining
 from sweeper.db.rungs import DecidedRung, lock_rounds, record_rung_value, settle
 from sweeper.db.studies import find_study, find_trial
@@ -40,8 +41,8 @@ from sweeper.db.tables import (
     replace_row,
 )
 from sweeper.errors import NonFiniteError, ParameterError, StorageError, SupersededError
-from sweeper.records.results import CheckpointRecord, EpochRecord, Outcome
-from sweeper.search.spaces import check_alike, from_text, to_text
+from sweeper.records.results import CheckpointRecord, EpochRecord, ErrorKind, Outcome
+from sweeper.search.spaces import check_alike, from_text, range_text, to_text
 from sweeper.spec.retries import Fault
 from sweeper.spec.space import CategoricalChoice, Distribution
 
@@ -84,11 +85,12 @@ class Ending:
         end_step: Optimizer steps finished, counted over the whole trial.
         value, further_values: The objectives; needed for "complete", and infinite at worst.
         digest: Digest of the final training state, for "complete" and "pruned".
-        error: The error with its traceback.
+        error: The error with its traceback, or why it was stopped.
+        error_kind: See `TrialStatus.error_kind`; None if it was stopped without an error.
         final: Whether a crashed or lost attempt was the trial's last, so that the trial has failed.
         value_of: See `TrialRecord.value_of`.
         fault: Kind of fault to count; an outcome "crashed" counts as a crash by itself.
-        goes_on: Whether the trial will be resumed although the attempt has failed.
+        will_resume: Whether the trial will be resumed although the attempt has failed.
         rung: Number of epochs after which a paused attempt stopped.
         draws_again: Whether a trial that has not trained draws its parameters again when it is resumed.
         reuses: Number of the trial whose result a "reused" one takes.
@@ -99,11 +101,12 @@ class Ending:
     value: float | None = None
     digest: str | None = None
     error: str | None = None
+    error_kind: ErrorKind | None = None
     final: bool = False
     further_values: tuple[float, ...] = ()
     value_of: str | None = None
     fault: Fault | None = None
-    goes_on: bool = False
+    will_resume: bool = False
     rung: int | None = None
     draws_again: bool = False
     reuses: int | None = None
@@ -111,7 +114,7 @@ class Ending:
     @property
     def result(self) -> optuna_rows.TrialResult | None:
         """Return the trial's result; None if the trial will be resumed."""
-        if self.outcome == "failed" and self.goes_on:
+        if self.outcome == "failed" and self.will_resume:
             return None
         if self.outcome in ("complete", "pruned", "failed"):
             return self.outcome
@@ -217,6 +220,39 @@ def record_parameter(
     return value
 
 
+def space_notices(
+    connection: Connection, study: str, number: int, names: Collection[str], *, first: bool
+) -> tuple[str, ...]:
+    """Return what is new in the parameters ``names`` of a trial whose factories have run, one sentence each.
+
+    These are ranges that no earlier trial has, and, for the ``first`` trial of a run, observations of parameters
+    that no trial has suggested.
+    """
+    row = find_study(connection, study)
+    rows = connection.execute(
+        sa.select(Parameter).where(Parameter.study_id == row.id).order_by(Parameter.number)
+    ).all()
+    trial = find_trial(connection, row, number)
+    drawn = optuna_rows.parameters(connection, (trial.optuna_trial_id,))[trial.optuna_trial_id]
+    notices = []
+    for name, distribution in drawn.distributions.items():
+        earlier = [r.distribution for r in rows if r.name == name and r.number < number]
+        if name in names and earlier and to_text(distribution) not in earlier:
+            notices.append(
+                f"the range of {name!r} is {range_text(distribution)} from trial {number} on; it was "
+                f"{range_text(from_text(earlier[-1]))}. All trials are ranked together"
+            )
+    observations = observations_of(connection, row.id) if first else ()
+    unknown = {n for observation in observations for n in observation.params}
+    unknown -= {parameter.name for parameter in rows}
+    if unknown:
+        notices.append(
+            f"observations have {', '.join(map(repr, sorted(unknown)))}, which no trial has suggested; "
+            f"trial {number} suggested {', '.join(map(repr, drawn.params)) or 'nothing'}"
+        )
+    return tuple(notices)
+
+
 def propose(connection: Connection, token: int) -> Proposal:
     """Decide what becomes of a trial whose factories have run; see `sweeper.db.duplicates`."""
     return propose_parameters(connection, lock_current(connection, token))
@@ -302,8 +338,16 @@ def finish(
     # Before the attempt's row: a claim locks the study first, and the reverse order would cause a deadlock.
     study = lock_rounds(connection, token) if decides else None
     trial = lock_current(connection, token)
-    ended = {"outcome": ending.outcome, "end_step": ending.end_step, "error": ending.error}
-    change(connection, Attempt, token, ended_at=UtcNow(), **ended)
+    change(
+        connection,
+        Attempt,
+        token,
+        ended_at=UtcNow(),
+        outcome=ending.outcome,
+        end_step=ending.end_step,
+        error=ending.error,
+        error_kind=ending.error_kind,
+    )
     fault = ending.fault or ("crash" if ending.outcome == "crashed" else None)
     change(
         connection,

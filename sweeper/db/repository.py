@@ -119,6 +119,10 @@ class Repository:
     request_stop = writing(requests.request_stop)
     stop_requested = reading(requests.stop_requested)
     clear_stop = writing(requests.clear_stop)
+    observe = writing(requests.observe)
+    tag = writing(requests.tag)
+    note = writing(requests.note)
+    hide = writing(requests.hide)
     now = reading(requests.now)
     retry = writing_once(requests.retry)
     retry_failed = writing(requests.retry_failed)
@@ -129,6 +133,7 @@ class Repository:
     record_files = writing(attempts.record_files)
     record_parameter = writing(attempts.record_parameter)
     propose = writing(attempts.propose)
+    space_notices = reading(attempts.space_notices)
     record_epochs = writing(attempts.record_epochs)
     record_checkpoint = writing(attempts.record_checkpoint)
     forget_checkpoint = writing(attempts.forget_checkpoint)
@@ -144,6 +149,7 @@ class Repository:
     unfinished = reading(stored_results.read_unfinished)
     failing_alike = reading(stored_results.failing_alike)
     finished_before = reading(lengths.finished_before)
+    foreign_observations = reading(lengths.foreign_observations)
     other_parameters = reading(other_parameters)
 
     record_audit = writing(verdicts.record_audit)
@@ -153,7 +159,6 @@ class Repository:
 
     record_verdict = writing(verdicts.record_verdict)
     fingerprints = reading(verdicts.fingerprints)
-    definition_differences = reading(verdicts.definition_differences)
 
     record_evaluation = writing(verdicts.record_evaluation)
 
@@ -165,7 +170,7 @@ class Repository:
     check_at_rest = reading(requests.check_at_rest)
     delete_study = writing(requests.delete_study)
     rename_study = writing(requests.rename_study)
-    names_set_aside = reading(requests.names_set_aside)
+    names_of_renamed = reading(requests.names_of_renamed)
 
     def __init__(self, database: Database) -> None:
         self.database = database

@@ -26,6 +26,7 @@ from sqlalchemy import (
     TypeDecorator,
     UniqueConstraint,
     delete,
+    false,
     func,
     insert,
     literal,
@@ -162,7 +163,7 @@ class Study(Base):
 class Trial(Base):
     """One trial. ``result`` is "complete", "pruned" or "failed", and null before the end.
 
-    Attempts up to ``anew_after`` ran under another definition, so their checkpoints are not used.
+    Attempts up to ``ignore_checkpoints_through`` ran under another definition, so their checkpoints are not used.
     A trial that ``reuses`` another one is not claimed, and ends with it. ``paused`` is set only while a trial
     waits at a rung of its budget, or is promoted and not yet claimed.
 
@@ -198,7 +199,7 @@ class Trial(Base):
     memory_faults: Mapped[int] = mapped_column(server_default="0")
     errors: Mapped[int] = mapped_column(server_default="0")
     result: Mapped[str | None] = mapped_column(String(16))
-    anew_after: Mapped[int] = mapped_column(server_default="0")
+    ignore_checkpoints_through: Mapped[int] = mapped_column(server_default="0")
     paused: Mapped[str | None] = mapped_column(
         String(8), comment='"waits" at a rung, or "promoted"'
     )
@@ -211,6 +212,9 @@ class Trial(Base):
     proposals: Mapped[int] = mapped_column(
         server_default="0", comment="earlier ones, whose seeds precede its own"
     )
+    hidden: Mapped[bool] = mapped_column(server_default=false())
+    note: Mapped[str | None] = mapped_column(Text)
+    tags: Mapped[Any] = mapped_column(Json, nullable=True, comment="JSON")
 
 
 UNPROPOSED = {"configuration": None, "reuses": None, "redraws": 0, "proposals": 0}
@@ -263,6 +267,7 @@ class Attempt(Base):
     start_step: Mapped[int | None] = mapped_column(BigInteger)
     end_step: Mapped[int | None] = mapped_column(BigInteger)
     error: Mapped[str | None] = mapped_column(Text)
+    error_kind: Mapped[str | None] = mapped_column(String(16), comment="mistake, lasting or other")
     fingerprint: Mapped[Any] = mapped_column(Json, nullable=True, comment="JSON")
     worker_key: Mapped[str | None] = mapped_column(String(32))
     devices: Mapped[str | None] = mapped_column(Text)
@@ -288,6 +293,24 @@ class Parameter(Base):
         primary_key=True, autoincrement=False, comment="of the first trial that has it"
     )
     distribution: Mapped[str] = mapped_column(Text, comment="JSON, as Optuna writes it")
+
+
+class Observed(Base):
+    """Result of a training outside of a study, for its sampler; no trial."""
+
+    __tablename__ = "sweeper_observations"
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    study_id: Mapped[int] = mapped_column(ForeignKey(Study.id, ondelete="CASCADE"), index=True)
+    params: Mapped[Any] = mapped_column(Json, nullable=False, comment="JSON")
+    objectives: Mapped[Any] = mapped_column(
+        Json, nullable=False, comment="JSON: the values, in order"
+    )
+    since: Mapped[int] = mapped_column(comment="the first trial or configuration that uses it")
+    until: Mapped[int | None] = mapped_column(comment="the first one that does not any more")
+    source: Mapped[str | None] = mapped_column(
+        Text, comment="where it came from, if not from the definition"
+    )
 
 
 class Epoch(Base):

@@ -7,11 +7,14 @@ runs nothing: `sweeper.api.study.Study` adds that. A trial process needs only th
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, get_args
+
+from pydantic import TypeAdapter
 
 from sweeper.errors import DefinitionError
 from sweeper.records.code import CodeFingerprint, digest_of
@@ -25,6 +28,7 @@ from sweeper.spec.arguments import (
 )
 from sweeper.spec.budgets import Budget, describe_budget
 from sweeper.spec.checkpointing import CheckpointEvery, Every, Keep, describe_every, parse_every
+from sweeper.spec.observing import ForeignObservation, checked_observations
 from sweeper.spec.repeating import Repeating
 from sweeper.spec.retries import Retries, checked_retries, checked_seconds
 from sweeper.spec.searching import (
@@ -63,7 +67,6 @@ POLICY: Final = (
     "retries",
     "audit",
     "failing_alike",
-    "tensorboard",
 )
 """Settings that do not affect results, and may differ from run to run."""
 
@@ -76,6 +79,7 @@ SEARCH: Final = (
     "confirm",
     "duplicates",
     "patience",
+    "observe",
 )
 """Settings that affect which trials there are, but not their results; they may change at any time."""
 
@@ -100,7 +104,7 @@ class StudySettings:
         further_objectives: The objectives after the first.
         at: The weights whose objective is a trial's value.
         nonfinite: Whether a loss that is NaN or infinite fails the trial.
-        time_limit, study_time_limit, retries, audit, failing_alike, tensorboard: Policy.
+        time_limit, study_time_limit, retries, audit, failing_alike: Policy.
         warm_start: Options of a `WarmStart` and the digest of its file; None without one, or if a
             function chooses the file of each trial.
         budget: As `describe_budget` writes it.
@@ -109,6 +113,7 @@ class StudySettings:
             ``repeats`` and ``at_most`` (`sweeper.spec.repeating`); None for other studies.
         duplicates: Treatment of a trial with the parameters of an earlier one.
         patience: Number of configurations without improvement after which the study ends; None for no such end.
+        observe: Results of other trainings for the sampler.
     """
 
     name: str
@@ -134,13 +139,13 @@ class StudySettings:
     failing_alike: int | None = 3
     warm_start: Mapping[str, Any] | None = None
     at: At = "end"
-    tensorboard: bool = False
     budget: Mapping[str, Any] | None = None
     nonfinite: NonFinite = "continue"
     repeats: int = 1
     confirm: Mapping[str, Any] | None = None
     duplicates: Duplicates = "reuse"
     patience: int | None = None
+    observe: tuple[ForeignObservation, ...] = ()
 
     @property
     def objectives(self) -> tuple[Objective, ...]:
@@ -158,33 +163,19 @@ class StudySettings:
         A field with its default value is left out, so that adding a field to this class does not
         change stored definitions.
         """
-        values = {
-            field.name: getattr(self, field.name)
-            for field in dataclasses.fields(self)
-            if getattr(self, field.name) != field.default
-        }
-        if self.grid is not None:
-            values["grid"] = {name: list(points) for name, points in self.grid.items()}
-        if self.enqueue:
-            values["enqueue"] = [dict(params) for params in self.enqueue]
-        if self.further_objectives:
-            values["further_objectives"] = [[o.name, o.direction] for o in self.further_objectives]
-        if "retries" in values:
-            values["retries"] = self.retries.to_json()
+        values: dict[str, Any] = _json_form().dump_python(self, mode="json", exclude_defaults=True)
         return values
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> StudySettings:
-        """Return the settings from the form that `to_json` returns."""
-        required = [f.name for f in dataclasses.fields(cls) if f.default is dataclasses.MISSING]
-        arguments = {f.name: values[f.name] for f in dataclasses.fields(cls) if f.name in values}
-        arguments |= {name: values[name] for name in required}
-        arguments["enqueue"] = tuple(values.get("enqueue", ()))
-        arguments["further_objectives"] = tuple(
-            Objective(name, direction) for name, direction in values.get("further_objectives", ())
-        )
-        arguments["retries"] = checked_retries(values.get("retries"))
-        return cls(**arguments)
+        """Return the settings from the form that `to_json` returns; other entries are ignored."""
+        return _json_form().validate_python(dict(values))
+
+
+@functools.cache
+def _json_form() -> TypeAdapter[StudySettings]:
+    """Return the conversion by which the settings also travel in messages."""
+    return TypeAdapter(StudySettings)
 
 
 @with_named_arguments
@@ -255,8 +246,6 @@ class StudyDefinition:
         warm_start: Initial values of the model's variables: a `WarmStart`, the path of a file, or
             ``trial -> WarmStart | path | None``. The content of a file that is named here is part
             of the definition; the content of a file that a function chooses is part of the trial.
-        tensorboard: Whether epochs and parameters are also written for TensorBoard, below
-            ``runs/NAME/tensorboard``. It may differ from run to run.
         budget: `Halving` or `Hyperband`: trials pause at rungs, and the best of each
             are promoted.
         repeats: How often each configuration (one set of parameters) is trained, each time as a
@@ -269,6 +258,10 @@ class StudyDefinition:
             another seed, with repeats with the seeds after those of the earlier ones. ``"redraw"``: the
             parameters are drawn again, at most 10 times; then it is reused. Without parameters, or with a
             ``budget``, every trial is trained.
+        observe: Results of trainings outside of the study, one mapping for each: ``{"params": {…}, "value":
+            0.9}``, or ``"values"`` for several objectives. The sampler uses them like finished trials.
+            Nothing else does: they are no trials, never the best one, and count for no total. Further ones
+            are used by the trials that have not begun. `sweeper observe` takes them from a file.
         patience: The study ends with fewer than ``trials`` once this many trials in a row (with repeats:
             configurations) have not improved on the best one before; None, the default, never. With any
             number of workers it ends with the same trial. Only with one objective and without ``budget``.
@@ -318,12 +311,12 @@ class StudyDefinition:
         | Callable[[Trial], WarmStart | str | os.PathLike[str] | None]
         | None = None,
         at: At = "end",
-        tensorboard: bool = False,
         budget: Budget | None = None,
         nonfinite: NonFinite = "continue",
         repeats: int = 1,
         duplicates: Duplicates = "reuse",
         patience: int | None = None,
+        observe: Sequence[Mapping[str, Any]] | None = None,
     ) -> None:
         self.name = check_name(name)
         if "~" in name:
@@ -359,6 +352,7 @@ class StudyDefinition:
         self.enqueue = checked_enqueue(
             enqueue, trials=trials, sampler=sampler, repeats=self.repeats
         )
+        self.observe = checked_observations(observe, self.objectives, self.sampler)
         self.pruner = pruner
         self._described_pruner = describe_pruner(pruner, self.objectives)
         self.budget = budget
@@ -381,7 +375,6 @@ class StudyDefinition:
         self.failing_alike = checked_whole(failing_alike or 0, "failing_alike", least=0) or None
         self.warm_start = checked_warm_start(warm_start)
         self.patience = checked_patience(patience, self.objectives, budget)
-        self.tensorboard = bool(tensorboard)
         self.duplicates: Duplicates = checked_choice(
             duplicates,
             "duplicates",
@@ -434,7 +427,7 @@ class StudyDefinition:
             arguments["warm_start"] = self.warm_start
         return {n: v for n, v in arguments.items() if v is not None and not isinstance(v, str)}
 
-    def makers(self) -> tuple[Callable[[Trial], Any], ...]:
+    def factories(self) -> tuple[Callable[[Trial], Any], ...]:
         """Return the factories of a trial's parts, in the order in which they run."""
         factories = (self.strategy, self.model, self.step, self.data, self.callbacks)
         return tuple(factory for factory in factories if factory is not None)

@@ -597,7 +597,7 @@ def test_a_study_of_many_trials_is_read_in_as_many_queries_as_one_of_few(reposit
     assert complete(1) == complete(11)
 
 
-TWO = replace(defined(further_objectives=[["val_loss", "minimize"]]), target=9)
+TWO = replace(defined(further_objectives=[{"name": "val_loss", "direction": "minimize"}]), target=9)
 
 
 def test_a_study_of_two_objectives_is_one_to_optuna_and_its_front_is_optunas(repository, database):
@@ -627,7 +627,7 @@ def test_a_study_of_two_objectives_is_one_to_optuna_and_its_front_is_optunas(rep
 
 def test_the_directions_of_a_begun_study_cannot_be_changed(repository):
     repository.create_or_open(TWO)
-    for other in (ROW, defined(further_objectives=[["val_loss", "maximize"]])):
+    for other in (ROW, defined(further_objectives=[{"name": "val_loss", "direction": "maximize"}])):
         with pytest.raises(DefinitionError, match="created to maximize and minimize, and its def"):
             repository.accept_definition(replace(TWO, definition=other.definition))
 
@@ -801,16 +801,20 @@ def test_faults_are_counted_by_kind_and_a_retry_forgets_them(repository):
 
 
 @pytest.mark.parametrize(
-    ("error", "reported"),
+    ("error", "kind", "reported"),
     [
-        ("Traceback\nObjectiveError: no 'val_acc'", "ObjectiveError: no 'val_acc'"),
-        ("killed on request", None),
-        (None, None),
+        ("Traceback\nObjectiveError: no 'val_acc'", "mistake", "ObjectiveError: no 'val_acc'"),
+        ("CheckpointError: the disk is full", "other", "CheckpointError: the disk is full"),
+        ("killed on request", None, None),
+        ("ObjectiveError: only a text", None, None),
+        (None, None, None),
     ],
 )
 def test_the_status_names_the_error_that_interrupted_a_trial_and_no_request(
-    digits, error, reported
+    digits, error, kind, reported
 ):
-    digits.finish(take(digits).token, Ending("interrupted", error=error))
+    """What a reason is, is stored with it; its text decides nothing."""
+    digits.finish(take(digits).token, Ending("interrupted", error=error, error_kind=kind))
     [trial] = digits.status("digits").trials
+    assert trial.shows_a_mistake == (kind == "mistake")
     assert (trial.state, trial.error) == ("interrupted", reported)

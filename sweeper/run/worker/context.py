@@ -16,7 +16,7 @@ from sweeper.records.events import Event, Notice, RunStopping
 from sweeper.records.results import TrialRecord
 from sweeper.run.launch.trial_process import Launcher
 from sweeper.run.protocol.messages import Assignment
-from sweeper.run.worker.checkpoints import Located
+from sweeper.run.worker.checkpoints import CheckpointPaths
 from sweeper.run.worker.database_health import LONGEST_ABSENCE, DatabaseHealth
 from sweeper.run.worker.gpus import SlotDevice
 from sweeper.run.worker.leases import CALL_PATIENCE, LeaseKeeper, WorkerRow
@@ -66,6 +66,7 @@ class SlotContext:
         error: The first error that ends the run and does not concern one trial only.
         attempt_ended: Notified when an attempt has ended, for slots that wait for a trial.
         reported_files: Levels and paths of the findings about files that were reported.
+        suggested: Names of the parameters that trials have suggested here.
         starting: Numbers of trials that run and have not reached their first step.
         trained: Whether a trial has reached a step here.
         failed_early: Whether a trial failed before its first step.
@@ -81,6 +82,7 @@ class SlotContext:
     killing: threading.Event = field(default_factory=threading.Event)
     error: BaseException | None = None
     reported_files: set[tuple[str, str]] = field(default_factory=set)
+    suggested: set[str] = field(default_factory=set)
     starting: set[int] = field(default_factory=set)
     trained: bool = False
     failed_early: bool = False
@@ -120,7 +122,7 @@ class SlotContext:
                 if not (isinstance(error, OSError) and self.stopping.is_set()):
                     self.abort(error)
 
-    def report_checkpoints(self, trial: TrialRecord, located: Located) -> None:
+    def report_checkpoints(self, trial: TrialRecord, located: CheckpointPaths) -> None:
         """Report, once for each trial, that its checkpoints were moved or are missing."""
         notice = located.notice(trial, self.study.paths.trial_files(trial.number))
         if notice is not None and trial.number not in self._reported:

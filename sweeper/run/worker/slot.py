@@ -27,9 +27,10 @@ from sweeper.errors import (
     SweeperError,
     TrialError,
 )
-from sweeper.files.uses import FileFinding, TrialUses, in_a_run, uses_from_json
+from sweeper.files.uses import TrialUses, in_a_run, uses_from_json
 from sweeper.records.events import AttemptEnded, AttemptStarted, CheckpointKept, Notice, Remark
-from sweeper.records.results import CheckpointRecord, EpochRecord
+from sweeper.records.findings import Finding
+from sweeper.records.results import CheckpointRecord, EpochRecord, ErrorKind
 from sweeper.run.launch.trial_process import (
     POLL_INTERVAL,
     ExitStatus,
@@ -78,9 +79,9 @@ from sweeper.run.worker.outcomes import (
     out_of_memory_kills,
     rung_event,
 )
-from sweeper.run.worker.tensorboard_files import TrialSummaries
 from sweeper.search.sampling import SearchSession, of_configurations, open_search
 from sweeper.search.spaces import Observation
+from sweeper.spec.observing import ForeignObservation
 from sweeper.spec.space import CategoricalChoice
 from sweeper.support.error_texts import shown_error
 from sweeper.train.fingerprint import differences
@@ -195,9 +196,6 @@ class AttemptSupervisor(TrialSupervisor):
         self._stop_sent = False
         self._clock = TrialClock(context.study.settings.time_limit)
         self._overran: float | None = None
-        self._summaries: TrialSummaries | None = None
-        if self._study.settings.tensorboard:
-            self._summaries = TrialSummaries(self._study.paths.tensorboard(claim.number))
 
     def run(self) -> None:
         """Run the attempt and close it, as interrupted if something other than the trial failed."""
@@ -223,12 +221,7 @@ class AttemptSupervisor(TrialSupervisor):
         self._recorder.record_process(pid, isolation)
 
     def handle(self, message: Message) -> Answered | None:
-        """Record a message, and rewrite TensorBoard's file if an epoch has ended and it is due."""
-        answer = self._recorder.record(message)
-        due = self._summaries is not None and self._summaries.is_due()
-        if due and isinstance(message, EpochsEnded):
-            self._summarize()
-        return answer
+        return self._recorder.record(message)
 
     def stop_requested(self, *, inside: bool = False) -> bool:
         """Return whether the trial should stop; with ``inside``, raise an error where it should be killed."""
@@ -278,7 +271,8 @@ class AttemptSupervisor(TrialSupervisor):
             return
         except BaseException as error:
             # An open attempt would count as running until this process ends.
-            self._close(AttemptEnd("interrupted", error=shown_error(error)))
+            kind: ErrorKind | None = "other" if isinstance(error, Exception) else None
+            self._close(AttemptEnd("interrupted", error=shown_error(error), error_kind=kind))
             raise
         self._conclude(
             Death(
@@ -386,9 +380,9 @@ class AttemptSupervisor(TrialSupervisor):
     def _check_dependence(self) -> None:
         """Close the attempt and raise an error if the trial depends on another one by a file."""
         if (dependence := self._recorder.dependence(self._check_closing)) is not None:
-            error = IndependenceError(dependence)
-            self._close(AttemptEnd("interrupted", error=f"IndependenceError: {error}"))
-            raise error
+            text = f"IndependenceError: {dependence}"
+            self._close(AttemptEnd("interrupted", error=text, error_kind="mistake"))
+            raise IndependenceError(dependence)
 
     def _has_succeeded(self) -> bool:
         """Return whether a trial of the study has a value, so that the definition is not the cause."""
@@ -420,7 +414,6 @@ class AttemptSupervisor(TrialSupervisor):
         broken = self._queue.broken
         decided = finish() if broken else self._queue.ask(finish, self._check_closing)
         self._recorder.report_findings()
-        self._summarize()
         line = None
         if end.error is not None and end.stops is None:  # otherwise the run reports it
             line = end.error.strip().splitlines()[-1]
@@ -428,19 +421,6 @@ class AttemptSupervisor(TrialSupervisor):
         self._context.report(ended)
         for rung in decided:
             self._context.report(rung_event(rung))
-
-    def _summarize(self) -> None:
-        """Rewrite TensorBoard's file; report an error without failing the attempt."""
-        if self._summaries is None:
-            return
-        claim = self._claim
-        repository = self._study.repository_with_short_timeout
-        try:
-            self._summaries.write(repository.trial(claim.study, claim.number))
-        except (DatabaseUnavailableError, OSError) as error:
-            self._context.report(
-                Notice(f"trial {claim.number}: TensorBoard's file is not up to date: {error}")
-            )
 
     def _check_closing(self) -> None:
         """Raise an error if the attempt's end should no longer wait for the database."""
@@ -480,14 +460,14 @@ class AttemptSupervisor(TrialSupervisor):
             settings = replace(settings, pruner=None)
         origin = origin_of(claim, settings.seed)
         # A trial that starts again under another definition is another run.
-        suffix = f"-{claim.anew_after}" if claim.anew_after else ""
+        suffix = f"-{claim.ignore_checkpoints_through}" if claim.ignore_checkpoints_through else ""
         return replace(
             assignment_of(
                 settings,
                 self._study.paths,
                 claim.number,
                 claim.attempt,
-                anew_after=claim.anew_after,
+                ignore_checkpoints_through=claim.ignore_checkpoints_through,
                 proposals=claim.proposals,
             ),
             known=self._known_checkpoints(),
@@ -518,7 +498,7 @@ class AttemptSupervisor(TrialSupervisor):
         context = self._context
         study = self._study
         claim = self._claim
-        if claim.attempt == claim.anew_after + 1:
+        if claim.attempt == claim.ignore_checkpoints_through + 1:
             return ()
         repository = study.repository_with_short_timeout
         token = claim.token
@@ -628,12 +608,19 @@ class TrialSearch:
         """Return the session, which is kept, because a pruner decides after each epoch."""
         if self._opened is None:
             study = self.study
+            repository = study.repository_with_short_timeout
+            foreign: tuple[ForeignObservation, ...] = ()
+            if study.search.window is not None:
+                foreign = self.queue.ask(
+                    lambda: repository.foreign_observations(self.claim.study), self.waiting
+                )
             self._opened = open_search(
                 study.search,
                 self._configuration,
                 self._seen(),
                 study.replayed_attributes,
                 redraws=self.claim.redraws,
+                foreign=foreign,
             )
         return self._opened
 
@@ -690,7 +677,7 @@ class AttemptRecorder:
     _unwritten: list[EpochRecord] = field(default_factory=list)
     _unreported: Notice | None = None
     _files: Mapping[str, Any] = field(default_factory=dict)
-    _file_findings: list[FileFinding] = field(default_factory=list)
+    _file_findings: list[Finding] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         study = self.context.study
@@ -718,6 +705,7 @@ class AttemptRecorder:
             return self.search.answer(message)
         if isinstance(message, Propose):
             self.proposal = self._proposed()
+            self._report_space()
             return Answered(self.decision == "train")
         self._note(message)
         claim = self.claim
@@ -768,6 +756,22 @@ class AttemptRecorder:
             if self.context.stopping.wait(_PROPOSAL_INTERVAL):
                 return replace(proposal, decision="leave")
 
+    def _report_space(self) -> None:
+        """Report a range that has changed since earlier runs, once: a range may depend on other parameters."""
+        suggested = self.context.suggested
+        names = self.search.params.keys() - suggested
+        if not names:
+            return
+        first = not suggested
+        suggested |= names
+        claim = self.claim
+        notices = self.queue.ask(
+            lambda: self._repository.space_notices(claim.study, claim.number, names, first=first),
+            self.waiting,
+        )
+        for notice in notices:
+            self._report(Notice(notice))
+
     def _compare_validation(self, environment: Mapping[str, Any]) -> None:
         """Warn once if the first two trials are validated on different samples."""
         validation = environment.get("validation")
@@ -815,12 +819,12 @@ class AttemptRecorder:
         findings = self._file_findings
         self._file_findings = []
         for finding in findings:
-            about = (finding.level, finding.path)
+            about = (finding.level, finding.subject)
             if finding.level != "error" and about not in self.context.reported_files:
                 self.context.reported_files.add(about)
                 self._report(Notice(finding.message))
 
-    def _judge_files(self, *, ended: bool = False) -> list[FileFinding]:
+    def _judge_files(self, *, ended: bool = False) -> list[Finding]:
         """Store the files that the trial used, and compare them with those of other trials."""
         claim = self.claim
         files = self._files
