@@ -18,6 +18,7 @@ import sweeper
 from sweeper.errors import DataError, FactoryError, UsageError
 from sweeper.run.protocol.messages import Assignment, EpochsEnded
 from sweeper.run.trial.run import run_trial
+from sweeper.train import keras_methods
 from sweeper.train.fit_call import FitArguments
 
 X = np.random.default_rng(0).normal(size=(40, 8)).astype("float32")
@@ -387,12 +388,181 @@ def test_a_fit_that_trains_by_itself_is_refused_by_name(kind, message, steps, tm
 
 
 def test_a_replaced_base_that_hides_keras_is_refused(monkeypatch, tmp_path):
-    from sweeper.train import fit_call
-
-    monkeypatch.setattr(fit_call.TensorFlowTrainer, "fit", lambda *_, **__: None)
-    fit_call._keras_fit.cache_clear()
+    monkeypatch.setattr(keras_methods.TensorFlowTrainer, "fit", lambda *_, **__: None)
+    keras_methods.keras_method.cache_clear()
     with pytest.raises(FactoryError, match=r"was replaced by .*<lambda>, .* functools\.wraps"):
         sweeper.fit(made(), X, Y, checkpoints=tmp_path)
+
+
+class Quiet(keras.Sequential):
+    def fit(self, x, y, *, scale=1.0, **options):
+        return super().fit(x * scale, y, **options)
+
+
+class Strict(keras.Sequential):
+    def fit(self, x, y, scale=1.0):
+        return super().fit(x * scale, y, **BRIEF)
+
+
+@pytest.mark.parametrize("kind", [Quiet, Strict])
+def test_an_argument_that_an_override_adds_is_passed_on(kind, tmp_path):
+    expected = made(kind).fit(X, Y, scale=0.5).history["loss"]
+    options = {} if kind is Strict else {"shuffle": False}
+
+    def losses(name, **others):
+        history = sweeper.fit(made(kind), X, Y, checkpoints=tmp_path / name, **options, **others)
+        return history.history["loss"]
+
+    if kind is Quiet:
+        expected = made(kind).fit(X, Y, scale=0.5, shuffle=False).history["loss"]
+    assert losses("named", scale=0.5) == expected == losses("others", others={"scale": 0.5})
+    assert losses("control") != expected, "negative control"
+
+
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        (keras.Sequential, r"sweeper\.fit\(…\) got an unknown argument 'epoch'; .* 'epochs'"),
+        (Strict, r"sweeper\.fit\(…\) got an unknown argument 'epoch'; .* 'epochs'"),
+        (Quiet, r"keras\.Model\.fit\(…\), called by Quiet\.fit, .* argument 'epoch'; .* 'epochs'"),
+    ],
+)
+def test_an_argument_that_nothing_takes_is_refused_by_name(kind, message, tmp_path):
+    with pytest.raises(UsageError, match=message):
+        sweeper.fit(made(kind), X, Y, epoch=3, checkpoints=tmp_path)
+
+
+# The evaluate of a class, which ``fit`` calls for its validations
+
+
+class Measures(keras.Sequential):
+    """Measures more than its metrics, by a pass of its own over the validation data."""
+
+    def evaluate(self, x=None, y=None, **options):
+        logs = super().evaluate(x, y, **options)
+        logs["worst"] = float(np.max(np.abs(self.predict(x, verbose=0)[:, 0] - y)))
+        return logs
+
+
+class OwnEvaluation(keras.Sequential):
+    """Evaluates other data than ``fit`` gives, by Keras's loop."""
+
+    def evaluate(self, x=None, y=None, callbacks=None, return_dict=False, **options):
+        return super().evaluate(x * 2, y, callbacks=callbacks, verbose=0, return_dict=True)
+
+
+class Hooks(keras.callbacks.Callback):
+    """Records the hooks of tests."""
+
+    def __init__(self):
+        super().__init__()
+        self.names = []
+
+    def on_test_begin(self, logs=None):
+        self.names.append("begin")
+
+    def on_test_batch_end(self, batch, logs=None):
+        self.names.append(batch)
+
+    def on_test_end(self, logs=None):
+        self.names.append(sorted(logs))
+
+
+VALIDATED = {**BRIEF, "validation_split": 0.25, "validation_batch_size": 4}
+
+
+@pytest.mark.parametrize("kind", [Measures, OwnEvaluation])
+def test_an_override_of_evaluate_validates_and_resumes(kind, tmp_path):
+    hooks = [Hooks(), Hooks()]
+    model = made(kind)
+    expected = model.fit(X, Y, epochs=3, callbacks=[hooks[0]], **VALIDATED)
+    replaced = made(kind)
+    history = sweeper.fit(
+        replaced, X, Y, epochs=3, callbacks=[hooks[1]], **VALIDATED, checkpoints=tmp_path / "whole"
+    )
+    assert history.history == expected.history
+    assert hooks[1].names == hooks[0].names
+    assert equal([v.numpy() for v in replaced.variables], [v.numpy() for v in model.variables])
+    for stop in (1, 3):
+        with pytest.raises(sweeper.Interrupted):
+            trained(functools.partial(made, kind), tmp_path / "parts", stop, **VALIDATED)
+    parts = trained(functools.partial(made, kind), tmp_path / "parts", **VALIDATED)
+    assert parts[1] == expected.history
+    plain = made().fit(X, Y, epochs=3, **VALIDATED).history
+    assert plain != expected.history, "negative control"
+
+
+def test_an_objective_may_be_what_an_override_of_evaluate_measures(tmp_path):
+    """In a study as well, and in its evaluations."""
+    study = sweeper.Study(
+        name="a",
+        model=lambda trial: made(Measures),
+        data=lambda trial: sweeper.Data(train=(X, Y), validation=(X, Y), shuffle=False),
+        objective="val_worst",
+        direction="minimize",
+        epochs=1,
+        trials=1,
+    )
+    place = str(tmp_path)
+    settings = plain_settings(epochs=1, objective="val_worst")
+    assignment = Assignment(settings, 0, 1, f"{place}/files", f"{place}/log", (f"{place}/c",))
+    link = Answering()
+    run_trial(study, assignment, link)
+    [ended] = [message.epochs for message in link.messages if isinstance(message, EpochsEnded)]
+    expected = made(Measures).fit(X, Y, validation_data=(X, Y), verbose=0, shuffle=False)
+    assert ended[0].metrics["val_worst"] == expected.history["val_worst"][0]
+
+
+class Listed(keras.Sequential):
+    def evaluate(self, *arguments, **options):
+        return list(super().evaluate(*arguments, **options).values())
+
+
+class ReadsTwice(keras.Sequential):
+    def evaluate(self, *arguments, **options):
+        super().evaluate(*arguments, **options)
+        return super().evaluate(*arguments, **options)
+
+
+class OwnStepFunction(keras.Sequential):
+    def make_train_function(self, force=False):
+        self.train_function = lambda iterator: {"loss": 0.0}
+
+
+class OwnTestFunction(keras.Sequential):
+    def make_test_function(self, force=False):
+        self.test_function = lambda iterator: {"loss": 0.0}
+
+
+class Makes(keras.Sequential):
+    """Makes Keras's function, and notes it."""
+
+    def make_train_function(self, force=False):
+        self.made = True
+        return super().make_train_function(force)
+
+
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        (Listed, r"Listed\.evaluate, .* returned \[.*; expected a dict"),
+        (ReadsTwice, r"ReadsTwice\.evaluate, .* a second time"),
+        (
+            OwnStepFunction,
+            r"OwnStepFunction\.make_train_function, .* train_step\(\); override that",
+        ),
+        (OwnTestFunction, r"OwnTestFunction\.make_test_function, .* test_step\(\)"),
+    ],
+)
+def test_what_fit_would_call_and_the_loop_does_not_is_refused_by_name(kind, message, tmp_path):
+    with pytest.raises(FactoryError, match=message):
+        sweeper.fit(made(kind), X, Y, **VALIDATED, checkpoints=tmp_path)
+
+
+def test_an_override_that_makes_the_function_of_keras_is_trained(tmp_path):
+    model = made(Makes)
+    sweeper.fit(model, X, Y, **VALIDATED, checkpoints=tmp_path)
+    assert model.made
 
 
 # Calls in a loop, and phases
@@ -526,8 +696,6 @@ def test_a_stateful_network_trains_as_in_fit(samples, batch, tmp_path):
 
 def test_a_library_that_is_not_installed_twice_trains_once():
     """The plain model has no wrapper around its training, and Keras's own fit is itself again."""
-    from sweeper.train.fit_call import _keras_fit
-
-    function = _keras_fit()
+    function = keras_methods.keras_method("fit")
     assert function.cell.cell_contents is function.plain
     assert one_layer().fit.__func__ is function.wrapper

@@ -33,8 +33,7 @@ import tensorflow as tf
 from sweeper.errors import FactoryError
 from sweeper.inspection.sorts import class_name
 from sweeper.train.data import Data, DataSource
-from sweeper.train.loop.logs import log_shapes, metrics_or_logs, to_python
-from sweeper.train.loop.plan import TrainingPlan
+from sweeper.train.loop.logs import log_shapes, to_python
 from sweeper.train.randomness.tracing import refuse_hidden_randomness
 from sweeper.train.replicas import ReplicatedStep
 from sweeper.train.sources.arrays import ArraySource, is_ragged
@@ -365,45 +364,6 @@ def callback_step(model: keras.Model, step: int) -> int:
     """Return the step number that ``fit`` reports, which counts a short last execution as complete."""
     execution = int(model.steps_per_execution)
     return -(-step // execution) * execution
-
-
-def run_tests(
-    plan: TrainingPlan,
-    test: Runner,
-    epoch: int,
-    callbacks: keras.callbacks.CallbackList | None = None,
-    between: Callable[[], None] = lambda: None,
-) -> dict[str, Any]:
-    """Run the test steps of ``epoch``, and return the logs.
-
-    The ``callbacks`` are called at each batch, and ``between`` after each block of steps but the last.
-    """
-    model = plan.model
-    logs: Logs = {}
-    plan.trainer.reset_metrics()
-    model.stop_evaluating = False
-    test.reader.begin_epoch(epoch)
-    steps = test.reader.limit or NO_END
-    begin = 0
-    block = 1
-    while begin < steps and not model.stop_evaluating:
-        if callbacks is not None or test.one.calls_python:
-            block = int(model.steps_per_execution)
-        if callbacks is not None:
-            callbacks.on_test_batch_begin(callback_step(model, begin))
-        started = time.monotonic()
-        ran, reported = test.run(epoch, begin, min(begin + block, steps))
-        if not ran:
-            break
-        logs = reported
-        if callbacks is not None:
-            callbacks.on_test_batch_end(callback_step(model, begin) + block - 1, logs)
-        else:
-            block = adapted_block(block, ran, logs, started)
-        begin += ran
-        if begin < steps:
-            between()
-    return to_python(metrics_or_logs(plan.trainer, logs))
 
 
 _NOT_FROM_SHAPES = (ValueError, TypeError, RuntimeError)

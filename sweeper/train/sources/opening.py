@@ -79,6 +79,13 @@ def passes_end_within(data: Data, source: DataSource, epochs: int) -> str | None
     )
 
 
+def validation_data(data: Data) -> Any:
+    """Return the validation data: those that the user gave, or a part of the training data; None without any."""
+    if data.validation_split:
+        return split_arrays(data.train, data.validation_split)[1]
+    return data.validation
+
+
 @dataclass(frozen=True)
 class HeldOut:
     """Data on which checkpoints are evaluated: of ``Data(name=…)``, at most ``limit`` batches."""
@@ -96,10 +103,8 @@ def open_held_out(data: Data, notify: Callable[[str], None]) -> HeldOut | None:
     limit = None
     if held_out is None:
         name = "validation"
-        held_out = data.validation
+        held_out = validation_data(data)
         limit = data.validation_steps
-        if data.validation_split:
-            held_out = split_arrays(data.train, data.validation_split)[1]
     if held_out is None:
         return None
     source = _open_to_measure(data, name, held_out, limit, notify)
