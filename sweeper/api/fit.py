@@ -210,6 +210,7 @@ def fit(  # noqa: PLR0917 - the signature of Model.fit
         validation_batch_size,
         validation_freq,
     ).read(data, model, step)
+    arguments.check()
     if deterministic:
         tf.config.experimental.enable_op_determinism()
     seeds = TrialSeeds(seed, 0)

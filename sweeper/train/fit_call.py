@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import inspect
+import operator
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
@@ -17,13 +18,13 @@ import keras
 import tensorflow as tf
 
 from sweeper.errors import DataError, FactoryError, UsageError
-from sweeper.inspection.sorts import class_name
-from sweeper.train.data import Data
+from sweeper.support.shown import shown_value
+from sweeper.train.data import Data, FitData, PartName
 from sweeper.train.keras_methods import is_overridden, replacing_keras, shown_method
 from sweeper.train.loop.plan import Stopped, TrainingPlan
 from sweeper.train.sources.arrays import is_texts
 from sweeper.train.sources.epochs import is_grain
-from sweeper.train.sources.opening import KINDS
+from sweeper.train.sources.opening import kind_of
 from sweeper.train.step import TrainingStep
 
 
@@ -111,12 +112,12 @@ class FitArguments:
         y = self.y
         weight = self.sample_weight
         if x is None:
-            msg = f"x is not given, the training data: {KINDS}"
+            msg = f"x is not given, the training data: {PartName('train', of_fit=True).kinds}"
             raise DataError(msg)
         if (y is not None or weight is not None) and _has_batches(x):
             extra = "y" if y is not None else "sample_weight"
             msg = (
-                f"{extra} is given, and x is a {class_name(type(x))}, whose batches have targets and "
+                f"{extra} is given, and x is a {kind_of(x)}, whose batches have targets and "
                 f"weights themselves; leave {extra} out"
             )
             raise UsageError(msg)
@@ -133,7 +134,28 @@ class FitArguments:
         if self.validation_data is not None:
             # In ``fit``, too, validation data override the split.
             options["validation_split"] = 0.0
-        return Data(train=train, validation=self.validation_data, **options)
+        return FitData(train=train, validation=self.validation_data, **options)
+
+    def check(self) -> None:
+        """Refuse numbers of epochs and callbacks that ``fit`` could not use.
+
+        Raises:
+            UsageError: There is one.
+        """
+        for name in ("epochs", "initial_epoch"):
+            try:
+                operator.index(getattr(self, name))
+            except TypeError:
+                shown = shown_value(getattr(self, name))
+                msg = f"{name}={shown}: it must be a whole number"
+                raise UsageError(msg) from None
+        for callback in self.callback_list():
+            if isinstance(callback, type) or not hasattr(callback, "set_model"):
+                msg = (
+                    f"callbacks: {shown_value(callback)} is no callback; give an object of a "
+                    "keras.callbacks.Callback, such as keras.callbacks.EarlyStopping(), or a list of them"
+                )
+                raise UsageError(msg)
 
     def callback_list(self) -> tuple[keras.callbacks.Callback, ...]:
         """Return the callbacks, without those that every training adds."""
@@ -287,6 +309,7 @@ class _Standing(Generic[T]):
                 call = f"keras.Model.fit(…), called by {self._shown}"
                 raise _unknown(call, name, names)
         fit_arguments = FitArguments(*arguments, **named)
+        fit_arguments.check()
         plan = replace(
             self._plan,
             data=replace(fit_arguments.data(), test=self._plan.data.test),

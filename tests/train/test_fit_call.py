@@ -187,6 +187,112 @@ def test_arguments_that_contradict_are_refused_by_name(arguments, error, message
     assert not (tmp_path / "c").exists()
 
 
+def unlabelled():
+    return tf.data.Dataset.from_tensor_slices(X).batch(8)
+
+
+def labelled():
+    return tf.data.Dataset.from_tensor_slices((X, Y))
+
+
+TEXTS = np.array(["a"] * 40)
+
+MISTAKES = {
+    "x and y of other lengths": ((X, Y[:30]), {}, "x has 40, y has 30"),
+    "inputs of other lengths": (({"a": X, "b": X[:9]}, Y), {}, r"x\['b'\] has 9, y has 40"),
+    "weights of another length": ((X, Y), {"sample_weight": Y[:9]}, "sample_weight has 9"),
+    "validation of other lengths": (
+        (X, Y),
+        {"validation_data": (X, Y[:9])},
+        r"validation_data\[0\] has 40, validation_data\[1\] has 9",
+    ),
+    "no y": ((X,), {}, r"^x=… is given without targets \(y\)"),
+    "no y of a dataset": (lambda: (unlabelled(),), {}, r"^x=… is given without targets \(y\)"),
+    "no y of the validation": (
+        (X, Y),
+        {"validation_data": X},
+        r"^validation_data=… is given without targets \(y\)",
+    ),
+    "a path": (("data.csv", Y), {}, "^x is a str; expected a NumPy array"),
+    "a path of validation data": ((X, Y), {"validation_data": "v"}, "^validation_data=… is a str;"),
+    "a name of weights": ((X, Y), {"sample_weight": "balanced"}, "^sample_weight is a str;"),
+    "a number": ((3, Y), {}, "^x is the single value 3;"),
+    "texts": ((np.array([["a"] * 8] * 40), Y), {}, r"^x has texts .*TextVectorization"),
+    "texts as labels": ((X, TEXTS), {}, "^y has texts where the model, its loss"),
+    "a generator": ((iter([(X, Y)]),), {}, r"^x=… is a list_iterator, .* x=lambda epoch: …"),
+    "a generator to validate on": (
+        (X, Y),
+        {"validation_data": iter([(X, Y)])},
+        r"^validation_data=… is a list_iterator, .* validation_data=lambda epoch: …",
+    ),
+    "an exhausted function": ((lambda _: [],), {}, "^x=… has no batch"),
+    "a function without an epoch": ((lambda: [X],), {}, "^x=… is the function <lambda>, which"),
+    "an endless dataset": (
+        lambda: (labelled().batch(8).repeat(),),
+        {},
+        r"^x=… never ends; give steps_per_epoch=…$",
+    ),
+    "an endless validation": (
+        (X, Y),
+        lambda: {"validation_data": labelled().batch(8).repeat()},
+        r"^validation_data=… never ends; give validation_steps=…$",
+    ),
+    "samples": (
+        lambda: (labelled(),),
+        {},
+        r"^x=…: the dataset's elements are single samples, .*\.batch",
+    ),
+    "a part of a dataset": (
+        lambda: (labelled().batch(8),),
+        {"validation_split": 0.2},
+        r"^validation_split=0\.2 needs arrays, and x=… is a tf\.data\.Dataset; give validation_data=…",
+    ),
+    "targets beside a dataset": (
+        lambda: (labelled().batch(8), Y),
+        {},
+        r"x is a tf\.data\.Dataset, whose",
+    ),
+    "a part of nothing": (
+        (X[:1], Y[:1]),
+        {"validation_split": 0.2},
+        r"^validation_split=0\.2 of 1",
+    ),
+    "no samples": ((X[:0], Y[:0]), {}, "^x=… contains arrays without samples"),
+    "a name of class weights": (
+        (X, Y),
+        {"class_weight": "balanced"},
+        "^class_weight='balanced': it",
+    ),
+    "both weights": ((X, Y), {"class_weight": {0: 2.0}, "sample_weight": Y}, "^x=…: class_weight"),
+    "a size of batches": ((X, Y), {"batch_size": 8.0}, r"^batch_size=8\.0: it must be a whole"),
+    "epochs": ((X, Y), {"epochs": "3"}, "^epochs='3': it must be a whole number"),
+    "a first epoch": ((X, Y), {"initial_epoch": 0.5}, r"^initial_epoch=0\.5: it must be a whole"),
+    "a callback's name": ((X, Y), {"callbacks": "History"}, "^callbacks: 'History' is no callback"),
+    "a callback's class": ((X, Y), {"callbacks": [Subclassed]}, "^callbacks: <class .* is no call"),
+}
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_errors_name_the_arguments_that_were_written(name, tmp_path):
+    arguments, options, message = MISTAKES[name]
+    # Datasets are made here, because files of tests are imported before TensorFlow runs.
+    arguments, options = (part() if callable(part) else part for part in (arguments, options))
+    with pytest.raises((DataError, UsageError), match=message) as caught:
+        sweeper.fit(
+            made(), *arguments, **options, notice=lambda _: None, checkpoints=tmp_path / "c"
+        )
+    assert "Data(" not in str(caught.value)
+    assert not list((tmp_path / "c").glob("step-*"))
+
+
+def test_errors_about_a_data_name_its_arguments(tmp_path):
+    """Negative control: the names are those of the user, and not always those of fit."""
+    with pytest.raises(DataError, match=r"Data\(train\[0\]\) has 40, Data\(train\[1\]\) has 30"):
+        sweeper.fit(made(), sweeper.Data((X, Y[:30])), checkpoints=tmp_path)
+    with pytest.raises(DataError, match=r"Data\(validation_split=2\): "):
+        sweeper.Data((X, Y), validation_split=2)
+
+
 # The fit of a class, of an object and of a library
 
 

@@ -36,6 +36,7 @@ from sweeper.train.loop.runners import (
     callback_step,
     make_runner,
     take_one_step,
+    trace,
 )
 from sweeper.train.loop.validating import Validation
 from sweeper.train.randomness.hidden_state import HiddenState
@@ -133,7 +134,7 @@ class TrainingLoop:
                 model, validation, trainer.test_step, data.validation_steps, continues=False
             )
         for runner in filter(None, (train, test)):
-            runner.trace()
+            trace(runner)
         return train, test
 
     def _validation_of(self, test: Runner | None) -> Validation | None:
