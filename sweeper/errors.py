@@ -47,7 +47,8 @@ class SweeperError(Exception):
     """The root of the tree. ``exit_code`` is what the command line ends with.
 
     ``of_study`` is whether an error that ended one trial would end every other one, too: then
-    the study's definition is to blame, whatever the trial's parameters.
+    the study's definition is to blame, whatever the trial's parameters. ``lasting`` is whether
+    another attempt at the trial would raise it again, because it has the same seed and data.
 
     Examples:
         >>> try:
@@ -59,6 +60,7 @@ class SweeperError(Exception):
 
     exit_code = 1
     of_study = False
+    lasting = False
 
     def _render_traceback_(self) -> list[str]:
         """Return what IPython prints in a notebook: the user's own lines and the message."""
@@ -194,6 +196,7 @@ class IndependenceError(TrialError):
 
     exit_code = 4
     of_study = True
+    lasting = True
 
     def __init__(self, message: str, sharings: tuple[object, ...] = ()) -> None:
         super().__init__(message)
@@ -229,6 +232,8 @@ class NonFiniteError(TrialError):
         >>> retries = sweeper.Retries(error=1)  # another attempt after it; none by default
     """
 
+    lasting = True
+
 
 class UncapturableError(TrialError):
     """Something that training changes could not be brought back by any checkpoint.
@@ -238,6 +243,8 @@ class UncapturableError(TrialError):
         >>> def build_callbacks(trial):
         ...     trial.track("lock", threading.Lock())  # refused, by its name
     """
+
+    lasting = True
 
 
 class WarmStartError(TrialError):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import tempfile
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from os import PathLike
@@ -193,6 +193,10 @@ class StoredModel:
         }
 
 
+def _warn(message: str) -> None:
+    warnings.warn(message, UserWarning, stacklevel=2)
+
+
 @dataclass(frozen=True)
 class StudyModels:
     """A `ModelSource` for the trials of one study.
@@ -204,6 +208,7 @@ class StudyModels:
         checkpoints: The directory or URL of its checkpoints, if not below ``runs_dir``.
         definition: The study, if this process defined it.
         source: ``FILE[:NAME]``, if its code has moved.
+        notify: Receives notices; by default warnings are issued.
     """
 
     study: str
@@ -212,6 +217,7 @@ class StudyModels:
     checkpoints: Location | None = None
     definition: StudyDefinition | None = field(default=None, repr=False, compare=False)
     source: str | None = None
+    notify: Callable[[str], None] = field(default=_warn, repr=False, compare=False)
 
     @classmethod
     def of(
@@ -221,6 +227,7 @@ class StudyModels:
         *,
         definition: StudyDefinition | None = None,
         source: str | None = None,
+        notify: Callable[[str], None] = _warn,
     ) -> StudyModels:
         """Return the models of the study stored where ``settings`` say."""
         return cls(
@@ -230,6 +237,7 @@ class StudyModels:
             absolute_location(settings.checkpoints_location),
             definition=definition,
             source=source,
+            notify=notify,
         )
 
     def load_model(self, number: int, at: At, *, accept_changes: bool) -> keras.Model:
@@ -250,19 +258,18 @@ class StudyModels:
 
     def export(self, number: int, options: ExportOptions) -> Exported:
         """See `HasModel.export`."""
-        model = self.find_to_export(number, options)
+        check_format(options.format, str(options.path))
+        check_target(options.path, force=options.force)
+        model = self.find(number, options.at)
         with self._builder(model, accept_changes=options.accept_changes) as builder:
             from sweeper.models.writing import ExportJob, export_model
 
             training = model.newest(options.max_to_keep)
             job = ExportJob(
-                form=options.format,
-                path=options.path,
+                options=options,
                 loaded=model.loaded,
                 training=[load_checkpoint(checkpoint.path) for checkpoint in training],
                 card=model.card(options.at),
-                force=options.force,
-                name=options.name,
             )
             return Exported(str(options.path), export_model(builder, job))
 
@@ -305,12 +312,6 @@ class StudyModels:
                 )
             )
 
-    def find_to_export(self, number: int, options: ExportOptions) -> StoredModel:
-        """Return the model after a check of the format and the path."""
-        check_format(options.format, str(options.path))
-        check_target(options.path, force=options.force)
-        return self.find(number, options.at)
-
     def find(self, number: int, at: At) -> StoredModel:
         """Return the model's variables, read and verified, without importing the study's code."""
         paths = RunPaths(self.runs_dir.absolute(), self.study, self.checkpoints)
@@ -351,7 +352,7 @@ class StudyModels:
             current=definition.code(),
             origin=model.loaded.origin,
             accept=accept_changes,
-            notify=_warn,
+            notify=self.notify,
         )
 
         def ask(name: str, distribution: Distribution) -> CategoricalChoice:
@@ -364,7 +365,7 @@ class StudyModels:
             )
             number = model.trial.number
             seeds = TrialSeeds(model.row.seed, position)
-            yield ModelBuilder(definition, number, seeds, directory, ask, _warn)
+            yield ModelBuilder(definition, number, seeds, directory, ask, self.notify)
 
 
 @contextmanager
@@ -375,7 +376,3 @@ def _directory(trial_directory: Path) -> Iterator[Path]:
         return
     with tempfile.TemporaryDirectory(prefix="sweeper-") as directory:
         yield Path(directory)
-
-
-def _warn(message: str) -> None:
-    warnings.warn(message, UserWarning, stacklevel=2)

@@ -13,6 +13,7 @@ from sweeper.errors import StudyFileError, UnknownStudyError, UsageError
 from sweeper.records.lengths import Extension
 from sweeper.records.results import StudyStatus
 from sweeper.spec.arguments import checked_whole, with_named_arguments
+from sweeper.support.directories import roots_of
 from sweeper.support.paths import is_name
 from sweeper.support.shown import shown_url
 
@@ -100,7 +101,8 @@ class Study(StudyDefinition):
                 trial raises no other error: it is in the results.
         """
         end_reading()
-        from sweeper.records.events import Doing
+        from sweeper.checks.disk import put_back
+        from sweeper.records.events import Doing, Notice
         from sweeper.run.options import RunRequest, WorkerOptions
 
         settings = _settings(
@@ -121,6 +123,7 @@ class Study(StudyDefinition):
         from sweeper.views.terminal.live import listening
 
         with listening(listener, Doing("importing TensorFlow and the study")) as progress:
+            put_back(roots_of(""), lambda text: progress(Notice(text)))
             from sweeper.run.run import run_sweep
 
             results = run_sweep(

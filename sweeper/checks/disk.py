@@ -9,7 +9,7 @@ those files, the newest of the small ones are copied first.
 If another process writes in these directories meanwhile, its files are not touched: then what nobody announced is left, and
 named.
 
-Everything that is set aside is in ``.sweeper-aside`` in the directory that it is from, and the next check there puts
+Everything that is set aside is in ``.sweeper-aside`` in the directory that it is from, and the next check or run there puts
 it back if this one is killed.
 """
 
@@ -33,6 +33,7 @@ from typing import Self
 from sweeper.checks.other_processes import at_work, written_bytes
 from sweeper.checks.undoing import Undone, free_name, undo
 from sweeper.files.walk import ASIDE, CODE, MOST_ENTRIES, Listing, State
+from sweeper.run.launch.server_process import LOCKS
 from sweeper.run.trial.keeping import (
     CHANGES,
     COPY,
@@ -59,6 +60,25 @@ _BEAT = 1.0
 
 _NUMBERS = re.compile(r"[0-9a-fA-F]*[0-9][0-9a-fA-F]*")
 """Parts of a name that differ from one training to the next: a time, a process's id, a random one."""
+
+
+def put_back(roots: list[str], notify: Callable[[str], None]) -> None:
+    """Put back what a check that was killed in one of the directories ``roots`` has set aside.
+
+    A run calls this before it imports the study, because the study might read what a check's trials left.
+    """
+    if not any(Path(root, ASIDE).exists() for root in roots):
+        return
+    disk = Disk(roots, notify)
+    with contextlib.ExitStack() as stack:
+        for root in sorted(roots):
+            stack.enter_context(disk._locked(root))
+        new = [path for path, _ in disk._recover()]
+    if new:
+        notify(
+            f"{', '.join(_names(new))} appeared while a check ran that was killed, made by its trials or by another "
+            "process, and is left; remove it if it is not yours, because a trial may read it"
+        )
 
 
 @dataclass(frozen=True)
@@ -458,8 +478,14 @@ class Disk:
             except BlockingIOError:
                 self.tell(f"waiting for another check in {root}")
                 fcntl.flock(directory, fcntl.LOCK_EX)
+            # The processes of a check that is killed live a little longer, and the next one must not take what they
+            # still write for another program's.
+            LOCKS.add(directory)
             yield
         finally:
+            LOCKS.discard(directory)
+            # Not by closing alone: a process of this check that has not ended yet has the lock as well.
+            fcntl.flock(directory, fcntl.LOCK_UN)
             os.close(directory)
 
 

@@ -9,8 +9,10 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
-import psutil
+if TYPE_CHECKING:
+    import psutil
 
 
 def written_bytes(roots: Sequence[str], workers: Iterable[int]) -> dict[str, int]:
@@ -18,6 +20,8 @@ def written_bytes(roots: Sequence[str], workers: Iterable[int]) -> dict[str, int
 
     ``workers`` are the processes that work for the check; those that they started do, too.
     """
+    import psutil
+
     this = psutil.Process()
     ours = {process.pid for process in (this, *this.parents())}
     for pid in (this.pid, *workers):

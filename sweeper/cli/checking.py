@@ -19,7 +19,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from sweeper.cli.options import READING, Flags, StudyName, expanded, flag, option
+from sweeper.cli.options import READING, Flags, StudyFile, StudyName, expanded, flag, option
 from sweeper.cli.output import json_text, print_csv, print_importing, print_json, print_table
 from sweeper.errors import SweeperError, UsageError
 
@@ -32,14 +32,7 @@ _NOT_ALL = 3
 
 @expanded("workers as_json")
 def check(
-    source: Annotated[
-        str,
-        typer.Argument(
-            metavar="FILE[:NAME]",
-            help="A Python file or module, and the study's variable if it holds several.",
-            show_default=False,
-        ),
-    ],
+    source: StudyFile,
     *,
     flags: Flags,
 ) -> None:

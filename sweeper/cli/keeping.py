@@ -1,7 +1,10 @@
 """Verbs that make, keep and remove: ``init``, ``export``, ``gc``, ``rm`` and ``db``."""
 
 import shlex
+import sys
 from collections.abc import Sequence
+from contextlib import redirect_stdout
+from functools import partial
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -10,6 +13,7 @@ import typer
 
 from sweeper.cli.options import (
     Flags,
+    MovedFile,
     StudyName,
     complete_study,
     expanded,
@@ -18,8 +22,8 @@ from sweeper.cli.options import (
     option,
     study_name,
 )
-from sweeper.cli.output import print_json
-from sweeper.errors import CorruptCheckpointError, SweeperError, UsageError
+from sweeper.cli.output import print_importing, print_json
+from sweeper.errors import CorruptCheckpointError, ExportError, SweeperError, UsageError
 from sweeper.support.paths import RunPaths, absolute_location, is_name
 
 if TYPE_CHECKING:
@@ -116,10 +120,7 @@ def export(
             min=1,
         ),
     ] = None,
-    source: Annotated[
-        str | None,
-        option("--source", "FILE[:NAME]", "The study's file on this machine, if it has moved."),
-    ] = None,
+    source: MovedFile = None,
     flags: Flags,
 ) -> None:
     """Write a trial's model for other tools, with a description beside it."""
@@ -133,7 +134,6 @@ def export(
     from sweeper.models.exported import check_format
 
     check_format(form, str(output))
-    from sweeper.api.exporting import export_apart
     from sweeper.api.models import StudyModels
     from sweeper.records.model_source import ExportOptions
 
@@ -145,20 +145,28 @@ def export(
             msg = f"study {study!r} has no best trial; name one with --trial N"
             raise SweeperError(msg)
         trial = best.number
+    options = ExportOptions(
+        output.absolute(), form, _at(at), force, flags.accept_changes, name, max_to_keep
+    )
+    models = StudyModels.of(settings, study, source=source, notify=partial(typer.echo, err=True))
+    print_importing(f"the study {study}")
     try:
-        exported = export_apart(
-            StudyModels.of(settings, study, source=source),
-            trial,
-            ExportOptions(
-                output.absolute(), form, _at(at), force, flags.accept_changes, name, max_to_keep
-            ),
-            "auto" if settings.isolation == "inline" else settings.isolation,
-            lambda message: typer.echo(message, err=True),
-        )
+        # What the study's file prints when it is imported is no part of the result.
+        with redirect_stdout(sys.stderr):
+            exported = models.export(trial, options)
     except CorruptCheckpointError as error:
         show = settings.command("show", study, str(trial))
         msg = f"{error}; `{show}` lists the trial's checkpoints: take another one with --at"
         raise CorruptCheckpointError(msg, error.file, error.tensor) from error
+    except SweeperError:
+        raise
+    except Exception as error:
+        # Code of the user's raised it: the study's file or a factory.
+        from sweeper.run.trial.link import failure_of
+
+        failure = failure_of(error, asked=True)
+        typer.echo(failure.traceback, err=True)
+        raise ExportError(failure.error) from error
     if flags.as_json:
         print_json(exported.to_json())
         return

@@ -143,6 +143,18 @@ def flag(*names: str, help: str) -> Any:  # noqa: A002 - as typer calls it
     return typer.Option(*names, metavar="", help=help)
 
 
+StudyFile = Annotated[
+    str,
+    typer.Argument(
+        metavar="FILE[:NAME]",
+        help="A Python file or module, and the study's variable if it holds several.",
+        show_default=False,
+    ),
+]
+MovedFile = Annotated[
+    str | None,
+    option("--source", "FILE[:NAME]", "The study's file on this machine, if it has moved."),
+]
 StudyName = Annotated[
     str,
     typer.Argument(

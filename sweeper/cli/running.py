@@ -14,6 +14,8 @@ import typer
 from sweeper.cli.options import (
     RUNNING,
     Flags,
+    MovedFile,
+    StudyFile,
     StudyName,
     expanded,
     flag,
@@ -21,12 +23,13 @@ from sweeper.cli.options import (
     option,
     stored_hint,
 )
-from sweeper.cli.output import print_importing, print_json, print_table
+from sweeper.cli.output import print_importing, print_json, print_notice, print_table
 from sweeper.cli.reading import next_commands
 from sweeper.errors import Interrupted, StudyFileError, SweeperError, UsageError
 from sweeper.records.events import Event, StudyOpened
 from sweeper.records.lengths import Extension
 from sweeper.records.printing import trials_named
+from sweeper.support.directories import roots_of
 
 if TYPE_CHECKING:
     from sweeper.records.results import StudyResults
@@ -41,14 +44,7 @@ FAILED_TRIALS = 3
 
 @expanded(RUNNING)
 def run(
-    source: Annotated[
-        str,
-        typer.Argument(
-            metavar="FILE[:NAME]",
-            help="A Python file or module, and the study's variable if it holds several.",
-            show_default=False,
-        ),
-    ],
+    source: StudyFile,
     *,
     flags: Flags,
 ) -> None:
@@ -141,6 +137,7 @@ def _sweep(
     extension: Extension | None = None,
     confirm: "ConfirmRequest | None" = None,
 ) -> None:
+    from sweeper.checks.disk import put_back
     from sweeper.definition.declared import check_target
     from sweeper.run.finished_study import finished_study
     from sweeper.run.launch.server_process import begin_server
@@ -176,6 +173,7 @@ def _sweep(
     try:
         if source is not None:
             check_target(source)
+        put_back(roots_of((source or "").partition(":")[0]), print_notice)
         finished = finished_study(request)
         if finished is None and flags.verbosity != "quiet":
             print_importing(source or f"the study {study}")
@@ -363,10 +361,7 @@ def worker(
             min=1,
         ),
     ] = None,
-    source: Annotated[
-        str | None,
-        option("--source", "FILE[:NAME]", "The study's file on this machine, if it has moved."),
-    ] = None,
+    source: MovedFile = None,
     unless_stopped: Annotated[
         bool,
         flag(

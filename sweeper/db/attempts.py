@@ -40,7 +40,7 @@ from sweeper.db.tables import (
     replace_row,
 )
 from sweeper.errors import NonFiniteError, ParameterError, StorageError, SupersededError
-from sweeper.records.results import CheckpointRecord, EpochRecord, Outcome
+from sweeper.records.results import CheckpointRecord, EpochRecord, ErrorKind, Outcome
 from sweeper.search.spaces import check_alike, from_text, to_text
 from sweeper.spec.retries import Fault
 from sweeper.spec.space import CategoricalChoice, Distribution
@@ -84,7 +84,8 @@ class Ending:
         end_step: Optimizer steps finished, counted over the whole trial.
         value, further_values: The objectives; needed for "complete", and infinite at worst.
         digest: Digest of the final training state, for "complete" and "pruned".
-        error: The error with its traceback.
+        error: The error with its traceback, or why it was stopped.
+        error_kind: See `TrialStatus.error_kind`; None if it was stopped without an error.
         final: Whether a crashed or lost attempt was the trial's last, so that the trial has failed.
         value_of: See `TrialRecord.value_of`.
         fault: Kind of fault to count; an outcome "crashed" counts as a crash by itself.
@@ -99,6 +100,7 @@ class Ending:
     value: float | None = None
     digest: str | None = None
     error: str | None = None
+    error_kind: ErrorKind | None = None
     final: bool = False
     further_values: tuple[float, ...] = ()
     value_of: str | None = None
@@ -302,8 +304,16 @@ def finish(
     # Before the attempt's row: a claim locks the study first, and the reverse order would cause a deadlock.
     study = lock_rounds(connection, token) if decides else None
     trial = lock_current(connection, token)
-    ended = {"outcome": ending.outcome, "end_step": ending.end_step, "error": ending.error}
-    change(connection, Attempt, token, ended_at=UtcNow(), **ended)
+    change(
+        connection,
+        Attempt,
+        token,
+        ended_at=UtcNow(),
+        outcome=ending.outcome,
+        end_step=ending.end_step,
+        error=ending.error,
+        error_kind=ending.error_kind,
+    )
     fault = ending.fault or ("crash" if ending.outcome == "crashed" else None)
     change(
         connection,

@@ -59,6 +59,7 @@ from sweeper.records.results import (
     BestTrial,
     CheckpointRecord,
     EpochRecord,
+    ErrorKind,
     ParetoTrial,
     StudyResults,
     StudyStatus,
@@ -437,6 +438,7 @@ def trial_statuses(
     for trial in sorted(trials, key=lambda t: t.number):
         trial_values = values[trial.optuna_trial_id]
         epoch, metrics = latest.get(trial.id, (0, {}))
+        error, error_kind = errors.get(trial.id, (None, None))
         statuses.append(
             TrialStatus(
                 number=trial.number,
@@ -451,32 +453,31 @@ def trial_statuses(
                 metrics=metrics,
                 values=values_by_name(objectives, trial_values),
                 attempts=trial.current_attempt,
-                error=errors.get(trial.id),
+                error=error,
+                error_kind=error_kind,
             )
         )
     return tuple(statuses)
 
 
-def _errors(connection: Connection, study: int) -> dict[int, str]:
-    """Return the last line of the error that ended each failed or interrupted trial, by the trial's id."""
+def _errors(connection: Connection, study: int) -> dict[int, tuple[str, ErrorKind | None]]:
+    """Return the last line and the kind of the error that ended each failed or interrupted trial, by the trial's id."""
     rows = connection.execute(
-        sa.select(Trial.id, Trial.result, Attempt.error)
+        sa.select(Trial.id, Attempt.error, Attempt.error_kind)
         .join(
             Attempt, sa.and_(Trial.id == Attempt.trial_id, Attempt.number == Trial.current_attempt)
         )
         .where(
             Trial.study_id == study,
-            sa.or_(Trial.result == "failed", Attempt.outcome == "interrupted"),
+            # An attempt that was stopped or killed on request has a reason, and no error.
+            sa.or_(
+                Trial.result == "failed",
+                sa.and_(Attempt.outcome == "interrupted", Attempt.error_kind.is_not(None)),
+            ),
             Attempt.error.is_not(None),
         )
     )
-    lines = {row.id: (row.result, row.error.strip().rpartition("\n")[2]) for row in rows}
-    # An attempt that was stopped or killed on request has a reason, and no error.
-    return {
-        trial: line
-        for trial, (result, line) in lines.items()
-        if result == "failed" or line.partition(":")[0].endswith("Error")
-    }
+    return {row.id: (row.error.strip().rpartition("\n")[2], row.error_kind) for row in rows}
 
 
 def seconds_left(

@@ -263,6 +263,7 @@ class Attempt(Base):
     start_step: Mapped[int | None] = mapped_column(BigInteger)
     end_step: Mapped[int | None] = mapped_column(BigInteger)
     error: Mapped[str | None] = mapped_column(Text)
+    error_kind: Mapped[str | None] = mapped_column(String(16), comment="mistake, lasting or other")
     fingerprint: Mapped[Any] = mapped_column(Json, nullable=True, comment="JSON")
     worker_key: Mapped[str | None] = mapped_column(String(32))
     devices: Mapped[str | None] = mapped_column(Text)

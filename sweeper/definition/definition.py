@@ -63,7 +63,6 @@ POLICY: Final = (
     "retries",
     "audit",
     "failing_alike",
-    "tensorboard",
 )
 """Settings that do not affect results, and may differ from run to run."""
 
@@ -100,7 +99,7 @@ class StudySettings:
         further_objectives: The objectives after the first.
         at: The weights whose objective is a trial's value.
         nonfinite: Whether a loss that is NaN or infinite fails the trial.
-        time_limit, study_time_limit, retries, audit, failing_alike, tensorboard: Policy.
+        time_limit, study_time_limit, retries, audit, failing_alike: Policy.
         warm_start: Options of a `WarmStart` and the digest of its file; None without one, or if a
             function chooses the file of each trial.
         budget: As `describe_budget` writes it.
@@ -134,7 +133,6 @@ class StudySettings:
     failing_alike: int | None = 3
     warm_start: Mapping[str, Any] | None = None
     at: At = "end"
-    tensorboard: bool = False
     budget: Mapping[str, Any] | None = None
     nonfinite: NonFinite = "continue"
     repeats: int = 1
@@ -255,8 +253,6 @@ class StudyDefinition:
         warm_start: Initial values of the model's variables: a `WarmStart`, the path of a file, or
             ``trial -> WarmStart | path | None``. The content of a file that is named here is part
             of the definition; the content of a file that a function chooses is part of the trial.
-        tensorboard: Whether epochs and parameters are also written for TensorBoard, below
-            ``runs/NAME/tensorboard``. It may differ from run to run.
         budget: `Halving` or `Hyperband`: trials pause at rungs, and the best of each
             are promoted.
         repeats: How often each configuration (one set of parameters) is trained, each time as a
@@ -318,7 +314,6 @@ class StudyDefinition:
         | Callable[[Trial], WarmStart | str | os.PathLike[str] | None]
         | None = None,
         at: At = "end",
-        tensorboard: bool = False,
         budget: Budget | None = None,
         nonfinite: NonFinite = "continue",
         repeats: int = 1,
@@ -381,7 +376,6 @@ class StudyDefinition:
         self.failing_alike = checked_whole(failing_alike or 0, "failing_alike", least=0) or None
         self.warm_start = checked_warm_start(warm_start)
         self.patience = checked_patience(patience, self.objectives, budget)
-        self.tensorboard = bool(tensorboard)
         self.duplicates: Duplicates = checked_choice(
             duplicates,
             "duplicates",

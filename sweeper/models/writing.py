@@ -31,6 +31,7 @@ from sweeper.checkpoint.tensors import TensorFile
 from sweeper.errors import ExportError
 from sweeper.models.exported import check_target, description_path
 from sweeper.models.rebuilding import ModelBuilder
+from sweeper.records.model_source import ExportOptions
 from sweeper.train.state.variables import load_variables, refuse_misfits
 from sweeper.train.warmstart.initial import unique_names
 from sweeper.train.warmstart.source import is_random_state
@@ -38,30 +39,27 @@ from sweeper.train.warmstart.source import is_random_state
 
 @dataclass(frozen=True)
 class ExportJob:
-    """Model to write, with the variables in ``loaded``: format (``form``), path, and known content of its ``card``.
+    """Model to write, with the variables in ``loaded``, and the known content of its description (``card``).
 
     Of ``training``, one or more checkpoints with the optimizers' variables, the last one belongs to ``loaded``.
-    TensorFlow's checkpoints are called ``name``.
     """
 
-    form: str
-    path: Path
+    options: ExportOptions
     loaded: LoadedCheckpoint
     training: Sequence[LoadedCheckpoint]
     card: dict[str, Any]
-    force: bool = False
-    name: str = "ckpt"
 
 
 def export_model(builder: ModelBuilder, job: ExportJob) -> dict[str, Any]:
     """Build the model, write it and its description, and return the description; after an error nothing is left."""
-    check_target(job.path, force=job.force)
+    path = job.options.path
+    check_target(path, force=job.options.force)
     model = builder.build(job.loaded, job.training[-1])
-    with _beside(job.path) as directory:
-        target = directory / job.path.name
+    with _beside(path) as directory:
+        target = directory / path.name
         card = {
             **job.card,
-            "format": job.form,
+            "format": job.options.format,
             "step": job.loaded.step,
             "epoch": job.loaded.epoch,
             "metrics": dict(job.loaded.metrics),
@@ -69,23 +67,23 @@ def export_model(builder: ModelBuilder, job: ExportJob) -> dict[str, Any]:
             "versions": dict(library_versions()),
             "details": _write(builder, model, job, target),
         }
-        description = directory / description_path(job.path).name
+        description = directory / description_path(path).name
         text = json.dumps(card, indent=2, ensure_ascii=False) + "\n"
         description.write_text(text, encoding="utf-8")
-        for path in (target, *target.rglob("*"), description):
-            fsync_path(path)
+        for written in (target, *target.rglob("*"), description):
+            fsync_path(written)
         # A renaming replaces a file, but not a directory that has entries.
-        if job.path.is_dir() and not job.path.is_symlink():
-            job.path.rename(directory / "replaced")
-        target.replace(job.path)
-        description.replace(description_path(job.path))
-        fsync_path(job.path.parent)
+        if path.is_dir() and not path.is_symlink():
+            path.rename(directory / "replaced")
+        target.replace(path)
+        description.replace(description_path(path))
+        fsync_path(path.parent)
     return card
 
 
 def _write(builder: ModelBuilder, model: keras.Model, job: ExportJob, path: Path) -> dict[str, Any]:
     """Write the model to ``path``, and return the format's details for the description."""
-    match job.form:
+    match job.options.format:
         case "keras":
             return _write_keras(model, path)
         case "weights":
@@ -95,7 +93,7 @@ def _write(builder: ModelBuilder, model: keras.Model, job: ExportJob, path: Path
             return _write_safetensors(job.loaded, path)
         case "tf-checkpoint":
             return _write_checkpoints(builder, model, job, path)
-    write = _write_frozen_graph if job.form == "frozen" else _write_saved_model
+    write = _write_frozen_graph if job.options.format == "frozen" else _write_saved_model
     return write(model, builder.batch(), path)
 
 
@@ -157,7 +155,7 @@ def _write_checkpoints(
     step = tf.Variable(0, dtype=tf.int64 if large else tf.int32)
     checkpoint = tf.train.Checkpoint(net=model, optimizer=optimizer, step=step)
     manager = tf.train.CheckpointManager(
-        checkpoint, str(path), max_to_keep=None, checkpoint_name=job.name
+        checkpoint, str(path), max_to_keep=None, checkpoint_name=job.options.name
     )
     for training in job.training:
         load_variables(model, training)
@@ -174,7 +172,7 @@ def _write_checkpoints(
         step.assign(training.step)
         manager.save(checkpoint_number=training.step)
     return {
-        "checkpoints": [f"{job.name}-{number}" for number in steps],
+        "checkpoints": [f"{job.options.name}-{number}" for number in steps],
         "optimizer": type(optimizer).__name__,
         "objects": "net, optimizer, step",
         "left_out": list(filter(is_random_state, job.loaded.state["model"])),

@@ -162,15 +162,9 @@ class ParetoTrial(HasModel):
 Ranked = TypeVar("Ranked", bound=Training)
 
 
-_REPEATED = ("IndependenceError", "NonFiniteError", "UncapturableError")
-"""Names of errors that another attempt would raise again, because it has the same seed and data."""
-
-_MISTAKES = (
-    *("DataError", "DefinitionError", "FactoryError", "IndependenceError", "ObjectiveError"),
-    *("ParameterError", "UncapturableError"),
-    *("AttributeError", "ImportError", "ModuleNotFoundError", "NameError", "TypeError"),
-)
-"""Names of errors of a study's code that interrupt the first trial, because no other can succeed."""
+ErrorKind = Literal["mistake", "lasting", "other"]
+"""Kind of the error that ended an attempt. "mistake": no trial can succeed before the study is changed;
+"lasting": another attempt at the trial would raise it again, because it has the same seed and data."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,6 +182,8 @@ class TrialStatus:
         values: Values by objective, for a complete trial in a study with several; None otherwise.
         attempts: Number of attempts, including a running one.
         error: Last line of the error that ended a failed trial, or interrupted it; None otherwise.
+        error_kind: ``"mistake"`` if no trial can succeed before the study is changed, ``"lasting"`` if another
+            attempt would raise it again, ``"other"``; None without an error, or after a process's death.
         value_of: See `TrialRecord.value_of`.
         reuses: See `TrialRecord.reuses`.
         proposals: See `TrialRecord.proposals`.
@@ -208,6 +204,7 @@ class TrialStatus:
     values: Mapping[str, float] | None = None
     attempts: int = 1
     error: str | None = None
+    error_kind: ErrorKind | None = None
     value_of: str | None = None
     reuses: int | None = None
     proposals: int = 0
@@ -215,12 +212,12 @@ class TrialStatus:
     @property
     def would_fail_again(self) -> bool:
         """Return whether it failed with an error that another attempt would raise again."""
-        return (self.error or "").startswith(_REPEATED)
+        return self.error_kind in ("mistake", "lasting")
 
     @property
     def shows_a_mistake(self) -> bool:
         """Return whether an error of the study interrupted it, which has to be fixed before a resume."""
-        return self.state == "interrupted" and (self.error or "").startswith(_MISTAKES)
+        return self.state == "interrupted" and self.error_kind == "mistake"
 
     def __str__(self) -> str:
         of = (

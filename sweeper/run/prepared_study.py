@@ -181,10 +181,6 @@ def _complete(
     policy = {name: getattr(loaded, name) for name in POLICY if name != "trials"}
     defined = StudySettings.from_json({**row.definition, "trials": row.target})
     settings = replace(defined, **policy)
-    if settings.tensorboard:
-        from sweeper.run.worker.tensorboard_files import check_tensorboard
-
-        check_tensorboard()
     definition = code.definition
     if definition is None and needs_definition(settings):
         definition = load_source(source)

@@ -57,7 +57,6 @@ from sweeper.run.protocol.messages import (
     Finished,
     LastMessage,
     Message,
-    ModelExported,
     Preparing,
     Replay,
     ReplayBuilt,
@@ -339,7 +338,7 @@ class _Attempt:
         if position == self.order.ends_at:
             self.replayed.reached = committed
 
-    def _conclude(self, end: LastMessage | Evaluated | ModelExported | ExitStatus) -> None:
+    def _conclude(self, end: LastMessage | Evaluated | ExitStatus) -> None:
         order = self.order
         number = self.order.number
         reached = self.replayed.reached is not None

@@ -13,7 +13,6 @@
             log.txt                          its standard output and error
             checkpoints/step-000000420/      its checkpoints
           end/step-000000420/                the model as training left it, once it has ended
-        tensorboard/trial-00003/             its events, with Study(tensorboard=True)
 
 With ``--checkpoints s3://bucket/prefix`` the directories of checkpoints and ``end`` are there
 instead, with the same names below the study's.
@@ -192,9 +191,6 @@ class RunPaths:
 
     def trial_files(self, number: int) -> Path:
         return self.trial(number) / "files"
-
-    def tensorboard(self, number: int) -> Path:
-        return self.study_directory / "tensorboard" / f"trial-{number:05d}"
 
     def attempt(self, number: int, attempt: int) -> Path:
         return self.trial(number) / f"attempt-{attempt:02d}"

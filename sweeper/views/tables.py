@@ -34,7 +34,7 @@ from sweeper.records.results import (
     twins_text,
 )
 from sweeper.spec.repeating import confirmation_name
-from sweeper.spec.searching import Objective
+from sweeper.spec.searching import Objective, direction_of
 from sweeper.views.formats import choice_text, one_line, params_text, time_text, value_text
 
 
@@ -284,15 +284,29 @@ def objectives_text(status: StudyStatus) -> str:
     )
 
 
-def named_directions_text(opened: StudyOpened) -> str:
-    """Format the objectives whose direction nobody gave: ``maximize val_accuracy, by its name``."""
+def directions_text(opened: StudyOpened) -> str:
+    """Format the objectives whose direction a user should see.
+
+    These are the ones whose direction nobody gave, ``maximize val_accuracy, by its name``, and those whose
+    name says otherwise: ``minimize val_accuracy, as given; by its name it would be maximized``.
+    """
+    objectives = status_objectives(opened.status)
     named = [
         f"{objective.direction} {objective.name}"
-        for objective in status_objectives(opened.status)
+        for objective in objectives
         if objective.name in opened.directed_by_name
     ]
-    source = "by its name" if len(named) == 1 else "by their names"
-    return f"{', '.join(named)}, {source}" if named else ""
+    texts = []
+    if named:
+        source = "by its name" if len(named) == 1 else "by their names"
+        texts.append(f"{', '.join(named)}, {source}")
+    for objective in objectives:
+        by_name = direction_of(objective.name)
+        if by_name not in {None, objective.direction}:
+            texts.append(
+                f"{objective.direction} {objective.name}, as given; by its name it would be {by_name}d"
+            )
+    return "; ".join(texts)
 
 
 def codes_lines(status: StudyStatus) -> list[Text]:

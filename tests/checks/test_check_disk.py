@@ -15,6 +15,7 @@ from sweeps import command
 from sweeper.checks import disk
 from sweeper.checks.disk import Disk
 from sweeper.files.recorder import RECORDER, install
+from sweeper.run.launch.server_process import LOCKS
 from sweeper.run.trial.keeping import Keeper, keep_for_check
 from sweeper.support import directories
 
@@ -269,6 +270,44 @@ def test_without_a_look_for_other_processes_their_files_are_moved(here, other_pr
     assert other_process().endswith("is gone")
 
 
+@pytest.mark.parametrize("inherits", [True, False], ids=["with the lock", "control: without"])
+def test_the_next_check_waits_for_the_processes_of_one_that_was_killed(here, inherits):
+    child = os.fork()
+    if child == 0:
+        with Disk([str(here)]) as checked:
+            checked.imported()
+            subprocess.Popen(
+                "sleep 1; touch ../ended", shell=True, pass_fds=LOCKS if inherits else ()
+            )
+            os._exit(DIED)
+    os.waitpid(child, 0)
+    messages = []
+    ended = []
+    check(here, lambda: ended.append(Path("../ended").exists()), trainings=1, tell=messages.append)
+    assert ended == [inherits]
+    assert (f"waiting for another check in {here}" in messages) == inherits
+
+
+def test_a_run_puts_back_what_a_check_that_was_killed_has_set_aside(users):
+    """It reads the file that the check's trial replaced, and not what that trial wrote to it."""
+    file = write(users, "reading", READING)
+    child = os.fork()
+    if child == 0:
+        os.chdir(users)
+        with Disk([os.path.realpath(users)]) as checked:
+            checked.imported()
+            install()
+            train(lambda: Path("weights.txt").write_text("by a trial"))
+            os._exit(DIED)
+    os.waitpid(child, 0)
+    assert (users / "weights.txt").read_text() == "by a trial"
+    ended = command("run", file, "--trials", 1, cwd=users)
+    assert ended.code == 0, ended.out + ended.err
+    assert "of a check that was killed, put back: weights.txt" in ended.err
+    assert (users / "weights.txt").read_text() == "what was in weights.txt\n"
+    assert not (users / ".sweeper-aside").exists()
+
+
 def test_what_the_import_makes_stays_and_what_it_changes_is_undone_at_the_end(here):
     originals = contents(here)
     with Disk([str(here)]) as checked:
@@ -362,6 +401,10 @@ HARMLESS = """
     tf.io.write_file("existing.bin", "over")
     tf.summary.create_file_writer("logs").close()
     open("weights.txt", "w").write(str(scale))
+    x = X * scale
+"""
+READING = """
+    assert open("weights.txt").read().startswith("what was in")
     x = X * scale
 """
 SAVED = """

@@ -801,16 +801,20 @@ def test_faults_are_counted_by_kind_and_a_retry_forgets_them(repository):
 
 
 @pytest.mark.parametrize(
-    ("error", "reported"),
+    ("error", "kind", "reported"),
     [
-        ("Traceback\nObjectiveError: no 'val_acc'", "ObjectiveError: no 'val_acc'"),
-        ("killed on request", None),
-        (None, None),
+        ("Traceback\nObjectiveError: no 'val_acc'", "mistake", "ObjectiveError: no 'val_acc'"),
+        ("CheckpointError: the disk is full", "other", "CheckpointError: the disk is full"),
+        ("killed on request", None, None),
+        ("ObjectiveError: only a text", None, None),
+        (None, None, None),
     ],
 )
 def test_the_status_names_the_error_that_interrupted_a_trial_and_no_request(
-    digits, error, reported
+    digits, error, kind, reported
 ):
-    digits.finish(take(digits).token, Ending("interrupted", error=error))
+    """What a reason is, is stored with it; its text decides nothing."""
+    digits.finish(take(digits).token, Ending("interrupted", error=error, error_kind=kind))
     [trial] = digits.status("digits").trials
+    assert trial.shows_a_mistake == (kind == "mistake")
     assert (trial.state, trial.error) == ("interrupted", reported)

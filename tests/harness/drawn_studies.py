@@ -4,6 +4,7 @@ import math
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
+from sweeper import errors
 from sweeper.records.results import (
     AttemptRecord,
     BestTrial,
@@ -54,7 +55,17 @@ def status_of(trial):
         reuses=trial.reuses,
         attempts=len(trial.attempts),
         error=error and error.rstrip("\n").rpartition("\n")[2],
+        error_kind=error and kind_of(error),
     )
+
+
+def kind_of(error):
+    """Return the kind that a worker stores for an error of the class that its last line names."""
+    name = error.rstrip("\n").rpartition("\n")[2].partition(":")[0]
+    cls = getattr(errors, name, errors.SweeperError)
+    if cls.of_study:
+        return "mistake"
+    return "lasting" if cls.lasting else "other"
 
 
 def made(name, *trials, direction="maximize", **changes):

@@ -1,4 +1,4 @@
-"""`sweeper export` from a shell: in a process of its own, as trials run, with errors that say what is there."""
+"""`sweeper export` from a shell, with errors that say what is there."""
 
 import json
 
@@ -57,3 +57,28 @@ def test_code_that_changed_is_refused(runs, here):
         "changed (changed.py)"
     )
     assert not (runs / "c.keras").exists()
+
+
+def test_what_the_study_prints_is_not_in_the_result(runs, here):
+    noisy = runs / "noisy.py"
+    noisy.write_text(f"{TEXT}\nprint('noise')\n")
+    answer = here(
+        "export", "small", "--format", "weights", "--output", "n.weights.h5", "--json",
+        "--source", noisy, cwd=runs,
+    )  # fmt: skip
+    assert answer.code == 0, answer.err
+    assert json.loads(answer.out)["path"] == str(runs / "n.weights.h5")
+    assert "noise" in answer.err
+
+
+def test_an_error_of_the_factory_is_the_users_and_has_its_line(runs, here):
+    broken = runs / "broken.py"
+    broken.write_text(str(TEXT).replace("Dropout(0.3)", "Dropout(1 / 0)"))
+    answer = here(
+        "export", "small", "--format", "keras", "--output", "b.keras", "--accept-changes",
+        "--source", broken, cwd=runs,
+    )  # fmt: skip
+    assert answer.code == 1
+    assert "Traceback" in answer.err
+    assert answer.err.splitlines()[-1].startswith("error: ZeroDivisionError: division by zero (in ")
+    assert not (runs / "b.keras").exists()

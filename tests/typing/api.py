@@ -89,7 +89,6 @@ study = Study(
     time_limit=3600,
     retries=Retries(error=1),
     budget=Hyperband(min_epochs=2),
-    tensorboard=True,
 )
 results = study.run(workers=2)
 assert_type(results, StudyResults)

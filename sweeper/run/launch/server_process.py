@@ -57,6 +57,9 @@ def trial_environment() -> dict[str, str]:
     return {**environment, **HASH_SEED}
 
 
+LOCKS: set[int] = set()
+"""Descriptors that the servers of this process inherit: locks that hold until all its trials have ended."""
+
 _SERVER = ("-P", "-m", "sweeper.run.launch.warm_server")
 """Arguments with which Python runs as a fork server."""
 
@@ -74,7 +77,7 @@ class ServerProcess:
             with signals_held():
                 self._process = subprocess.Popen(
                     [sys.executable, *_SERVER, *arguments],
-                    pass_fds=[server_end.fileno()],
+                    pass_fds=[server_end.fileno(), *LOCKS],
                     env=trial_environment(),
                     stdin=subprocess.DEVNULL,
                     stdout=sys.__stderr__

@@ -35,7 +35,6 @@ from sweeper.run.protocol.messages import (
     Judge,
     LastMessage,
     Message,
-    ModelExported,
     Preparing,
     Started,
     StepsReached,
@@ -250,7 +249,7 @@ def _receive_all(process: TrialProcess, supervisor: TrialSupervisor) -> bool:
             answer = supervisor.handle(message)
             if answer is not None:
                 send(process, answer)
-        if gone or isinstance(message, LastMessage | Evaluated | ModelExported):
+        if gone or isinstance(message, LastMessage | Evaluated):
             return True
 
 
@@ -289,8 +288,8 @@ def run_to_end(
     when_stopped: str = "",
     prunes: Callable[[Judge], bool] = lambda _: False,
     is_enough: Callable[[], bool] = lambda: False,
-) -> LastMessage | Evaluated | ModelExported | ExitStatus:
-    """Run an assignment whose directories exist to its end, without a worker: a replay, an evaluation or an export.
+) -> LastMessage | Evaluated | ExitStatus:
+    """Run an assignment whose directories exist to its end, without a worker: a replay or an evaluation.
 
     ``answer`` returns the value of a parameter; a `LookupError` or `ParameterError` is sent to the trial.
     ``receive`` handles every message but requests and the last. ``prunes`` returns whether the trial ends
@@ -317,7 +316,7 @@ class _Supervisor(TrialSupervisor):
     is_enough: Callable[[], bool]
     stopping: threading.Event
     when_stopped: str
-    last: LastMessage | Evaluated | ModelExported | None = None
+    last: LastMessage | Evaluated | None = None
 
     def poll(self, process: TrialProcess) -> float | None:
         del process
@@ -336,7 +335,7 @@ class _Supervisor(TrialSupervisor):
                     return Answered(self.answer(message))
                 except (LookupError, ParameterError) as error:
                     return Answered(None, error=str(error))
-            case Finished() | StoppedHere() | Failed() | Evaluated() | ModelExported():
+            case Finished() | StoppedHere() | Failed() | Evaluated():
                 self.last = message
             case _:
                 self.receive(message)

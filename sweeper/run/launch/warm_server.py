@@ -31,6 +31,7 @@ import traceback
 from collections.abc import Callable
 from functools import partial
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import Any, NoReturn, cast
 
 from pydantic import TypeAdapter
@@ -66,6 +67,12 @@ def main(arguments: list[str]) -> None:
     if arguments[0] == "spawned":
         _run_spawned(*map(int, arguments[1:]))
     control = socket.socket(fileno=int(arguments[0]))
+    # Trials inherit the descriptors, and programs that they start (which get the standard
+    # streams) do not: one that stays would hold a check's lock.
+    for entry in Path("/dev/fd").iterdir():
+        with contextlib.suppress(OSError):  # that of the listing itself is closed
+            if int(entry.name) > 2:
+                os.set_inheritable(int(entry.name), False)
     watcher = start_watcher(int(arguments[1]), control.close)
     # Handled and not ignored, because trials would inherit that; under nohup, SIGHUP stays ignored.
     for number in signals_to_stop():

@@ -178,30 +178,6 @@ class Evaluated:
     traceback: str = ""
 
 
-@sendable
-class ExportOrder:
-    """Order to write a model in a format of `sweeper.models.formats.SUFFIXES`, as ``ExportJob`` does.
-
-    ``training`` are checkpoints that contain the optimizer, too, oldest first; the last one belongs to
-    ``checkpoint``. ``card`` has the fields of the model's description that are known before.
-    """
-
-    format: str
-    path: str
-    checkpoint: str
-    training: tuple[str, ...]
-    card: dict[str, Any]
-    force: bool = False
-    name: str = "ckpt"
-
-
-@sendable
-class ModelExported:
-    """Last report of an export, with the description of the written model."""
-
-    card: dict[str, Any]
-
-
 KEEP_ALL = Keep(last=1 << 40)
 """Retention rules by which nothing is deleted."""
 
@@ -251,8 +227,7 @@ class Assignment:
         source: The definition, for a process that has not loaded it yet.
         origin: Origin of its checkpoints without the parameters; None if nobody resumes from them.
         run_id: `Trial.run_id`.
-        order: What to do instead of training the trial: replay it, evaluate its checkpoints or export
-            its model; None to train.
+        order: What to do instead of training the trial: replay it or evaluate its checkpoints; None to train.
         proposals: Number of earlier proposals of its parameters; see `Repeating.seed_position`.
     """
 
@@ -271,7 +246,7 @@ class Assignment:
     source: StudySource | None = None
     origin: Origin | None = None
     run_id: str | None = None
-    order: Replay | Evaluation | ExportOrder | None = None
+    order: Replay | Evaluation | None = None
     proposals: Count = 0
 
 
@@ -441,12 +416,16 @@ class Failed:
         fault: Its own code or data (``"trial"``); an allocation; the disk, or a checkpoint that does not fit
             (``"environment"``, the trial can be resumed); or the study's code has changed, so nothing was run.
         of_study: Whether every other trial would fail with the same error.
+        lasting: Whether another attempt at this trial would fail with the same error.
+        shares: Whether the guard refused an object that is older than the trial.
         line: The innermost line of the user's code that raised it; None if there is none.
     """
 
     error: str
     traceback: str = ""
     of_study: bool = False
+    lasting: bool = False
+    shares: bool = False
     fault: Literal["trial", "memory", "environment", "definition"] = "trial"
     line: Line | None = None
 
@@ -477,7 +456,6 @@ Message = (
     | CheckpointEvaluated
     | CheckpointPassedOver
     | Evaluated
-    | ModelExported
 )
 """Message from or to one trial."""
 

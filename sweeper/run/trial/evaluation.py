@@ -1,6 +1,6 @@
-"""Evaluation and export of a trained model, each in a trial process.
+"""Evaluation of a trained model in a trial process.
 
-For an evaluation, the trial's model is built once, from the same seeds as in the trial; no callback is
+The trial's model is built once, from the same seeds as in the trial; no callback is
 called. A checkpoint that cannot be read is passed over; one that does not fit the model ends the
 evaluation of its trial, because the others would not fit either.
 """
@@ -12,7 +12,6 @@ import pickle
 import sys
 from collections.abc import Callable
 from contextlib import nullcontext
-from pathlib import Path
 from typing import Any
 
 from sweeper.checkpoint.reading import load_checkpoint
@@ -27,9 +26,7 @@ from sweeper.run.protocol.messages import (
     CheckpointPassedOver,
     Evaluated,
     Evaluation,
-    ExportOrder,
     HeldOutData,
-    ModelExported,
     Warned,
 )
 from sweeper.run.trial.link import error_line
@@ -147,33 +144,6 @@ def _given(source: HeldOutData, trial: Trial, seeds: TrialSeeds, strategy: Any) 
     scope = nullcontext() if strategy is None else strategy.scope()
     with scope, FreshEntropy(seeds.sequence("data"), "data"):
         return loaded(trial)
-
-
-def export(
-    definition: StudyDefinition, assignment: Assignment, order: ExportOrder, link: Link
-) -> None:
-    """Write the trial's model; the last message is `ModelExported`."""
-    from sweeper.models.rebuilding import ModelBuilder
-    from sweeper.models.writing import ExportJob, export_model
-
-    builder = ModelBuilder(
-        definition,
-        assignment.number,
-        seeds_of(assignment),
-        Path(assignment.files),
-        link.suggest,
-        lambda message: link.send(Warned(message)),
-    )
-    job = ExportJob(
-        form=order.format,
-        path=Path(order.path),
-        loaded=load_checkpoint(parse_location(order.checkpoint)),
-        training=[load_checkpoint(parse_location(path)) for path in order.training],
-        card=order.card,
-        force=order.force,
-        name=order.name,
-    )
-    link.send(ModelExported(export_model(builder, job)))
 
 
 def _unpickled(source: HeldOutData) -> Any:

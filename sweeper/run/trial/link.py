@@ -20,7 +20,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import NoReturn
 
-from sweeper.errors import CheckpointError, DefinitionChangedError, ParameterError, SweeperError
+from sweeper.errors import (
+    CheckpointError,
+    DefinitionChangedError,
+    IndependenceError,
+    ParameterError,
+    SweeperError,
+)
 from sweeper.files.recorder import RECORDER
 from sweeper.files.uses import uses_to_json
 from sweeper.inspection.sources import is_users
@@ -161,7 +167,10 @@ def failure_of(error: BaseException, *, asked: bool = True) -> Failed:
     ``asked`` is whether the trial had requested a parameter or started to train. If not, every other trial
     would fail in the same way.
     """
-    return replace(_failure_of(error, asked=asked), line=line_of_error(error))
+    failure = _failure_of(error, asked=asked)
+    lasting = isinstance(error, SweeperError) and error.lasting
+    shares = isinstance(error, IndependenceError)
+    return replace(failure, lasting=lasting, shares=shares, line=line_of_error(error))
 
 
 def _failure_of(error: BaseException, *, asked: bool) -> Failed:

@@ -17,7 +17,7 @@ from sweeper.definition.definition import StudyDefinition
 from sweeper.definition.loading import split_target
 from sweeper.files.recorder import RECORDER, install
 from sweeper.run.protocol.channel import Channel
-from sweeper.run.protocol.messages import Assignment, Evaluation, ExportOrder, Preparing
+from sweeper.run.protocol.messages import Assignment, Evaluation, Preparing
 from sweeper.run.signals import release_signals, signals_to_stop
 from sweeper.run.trial.devices import configure_tensorflow, limit_memory, show_devices
 from sweeper.run.trial.keeping import keep_for_check
@@ -36,7 +36,7 @@ def serve_trial(
     the study may run ops, and after the first op the configuration cannot be changed.
     """
     order = assignment.order
-    evaluates = isinstance(order, Evaluation | ExportOrder)
+    evaluates = isinstance(order, Evaluation)
     link = ChannelLink(channel, ends_early=not evaluates)
     adopt_orphans()
     for number in signals_to_stop():
@@ -73,10 +73,6 @@ def serve_trial(
             from sweeper.run.trial.evaluation import evaluate
 
             evaluate(definition, assignment, order, link)
-        elif isinstance(order, ExportOrder):
-            from sweeper.run.trial.evaluation import export
-
-            export(definition, assignment, order, link)
         else:
             from sweeper.run.trial.run import run_trial
 

@@ -165,14 +165,14 @@ def _end_of_mistake(claim: Claim, failed: Failed, *, trained: bool) -> AttemptEn
         f"other trial was started. Fix the study and run it again: {consequence}. `sweeper logs "
         f"{claim.study} {claim.number}` has the trial's output"
     )
-    independence = failed.error.startswith(f"{IndependenceError.__name__}:")
     return AttemptEnd(
         "failed" if trained else "interrupted",
         error=_with_traceback(failed, failed.error),
+        error_kind="mistake",
         fault="error" if trained else None,
         # What it suggests, or is given by enqueue=, may be what is changed.
         draws_again=not trained,
-        stops=IndependenceError(msg) if independence else DefinitionError(msg),
+        stops=IndependenceError(msg) if failed.shares else DefinitionError(msg),
     )
 
 
@@ -184,9 +184,12 @@ def _end_of_failure(
     error = _with_traceback(failed, failed.error)
     if failed.fault == "environment":
         text = f"trial {claim.number} had to stop, and can be resumed: {failed.error}"
-        return AttemptEnd("interrupted", error=error, stops=CheckpointError(text))
+        return AttemptEnd(
+            "interrupted", error=error, error_kind="other", stops=CheckpointError(text)
+        )
     if failed.fault == "definition":
-        return AttemptEnd("interrupted", error=error, stops=DefinitionChangedError(failed.error))
+        changed = DefinitionChangedError(failed.error)
+        return AttemptEnd("interrupted", error=error, error_kind="other", stops=changed)
     if failed.fault == "memory":
         cause = f"the trial ran out of memory: {failed.error}; its output is in {log}"
         end = _crash(claim, settings, "memory", cause, death.kept)
@@ -196,7 +199,14 @@ def _end_of_failure(
     notice = None
     if remaining > 0:
         notice = f"trial {claim.number}: {failed.error}; {_again(remaining, allowed, death.kept)}"
-    return AttemptEnd("failed", error=error, fault="error", goes_on=remaining > 0, notice=notice)
+    return AttemptEnd(
+        "failed",
+        error=error,
+        error_kind="lasting" if failed.lasting else "other",
+        fault="error",
+        goes_on=remaining > 0,
+        notice=notice,
+    )
 
 
 def _crash(

@@ -29,7 +29,7 @@ from sweeper.errors import (
 )
 from sweeper.files.uses import FileFinding, TrialUses, in_a_run, uses_from_json
 from sweeper.records.events import AttemptEnded, AttemptStarted, CheckpointKept, Notice, Remark
-from sweeper.records.results import CheckpointRecord, EpochRecord
+from sweeper.records.results import CheckpointRecord, EpochRecord, ErrorKind
 from sweeper.run.launch.trial_process import (
     POLL_INTERVAL,
     ExitStatus,
@@ -78,7 +78,6 @@ from sweeper.run.worker.outcomes import (
     out_of_memory_kills,
     rung_event,
 )
-from sweeper.run.worker.tensorboard_files import TrialSummaries
 from sweeper.search.sampling import SearchSession, of_configurations, open_search
 from sweeper.search.spaces import Observation
 from sweeper.spec.space import CategoricalChoice
@@ -195,9 +194,6 @@ class AttemptSupervisor(TrialSupervisor):
         self._stop_sent = False
         self._clock = TrialClock(context.study.settings.time_limit)
         self._overran: float | None = None
-        self._summaries: TrialSummaries | None = None
-        if self._study.settings.tensorboard:
-            self._summaries = TrialSummaries(self._study.paths.tensorboard(claim.number))
 
     def run(self) -> None:
         """Run the attempt and close it, as interrupted if something other than the trial failed."""
@@ -223,12 +219,7 @@ class AttemptSupervisor(TrialSupervisor):
         self._recorder.record_process(pid, isolation)
 
     def handle(self, message: Message) -> Answered | None:
-        """Record a message, and rewrite TensorBoard's file if an epoch has ended and it is due."""
-        answer = self._recorder.record(message)
-        due = self._summaries is not None and self._summaries.is_due()
-        if due and isinstance(message, EpochsEnded):
-            self._summarize()
-        return answer
+        return self._recorder.record(message)
 
     def stop_requested(self, *, inside: bool = False) -> bool:
         """Return whether the trial should stop; with ``inside``, raise an error where it should be killed."""
@@ -278,7 +269,8 @@ class AttemptSupervisor(TrialSupervisor):
             return
         except BaseException as error:
             # An open attempt would count as running until this process ends.
-            self._close(AttemptEnd("interrupted", error=shown_error(error)))
+            kind: ErrorKind | None = "other" if isinstance(error, Exception) else None
+            self._close(AttemptEnd("interrupted", error=shown_error(error), error_kind=kind))
             raise
         self._conclude(
             Death(
@@ -386,9 +378,9 @@ class AttemptSupervisor(TrialSupervisor):
     def _check_dependence(self) -> None:
         """Close the attempt and raise an error if the trial depends on another one by a file."""
         if (dependence := self._recorder.dependence(self._check_closing)) is not None:
-            error = IndependenceError(dependence)
-            self._close(AttemptEnd("interrupted", error=f"IndependenceError: {error}"))
-            raise error
+            text = f"IndependenceError: {dependence}"
+            self._close(AttemptEnd("interrupted", error=text, error_kind="mistake"))
+            raise IndependenceError(dependence)
 
     def _has_succeeded(self) -> bool:
         """Return whether a trial of the study has a value, so that the definition is not the cause."""
@@ -420,7 +412,6 @@ class AttemptSupervisor(TrialSupervisor):
         broken = self._queue.broken
         decided = finish() if broken else self._queue.ask(finish, self._check_closing)
         self._recorder.report_findings()
-        self._summarize()
         line = None
         if end.error is not None and end.stops is None:  # otherwise the run reports it
             line = end.error.strip().splitlines()[-1]
@@ -428,19 +419,6 @@ class AttemptSupervisor(TrialSupervisor):
         self._context.report(ended)
         for rung in decided:
             self._context.report(rung_event(rung))
-
-    def _summarize(self) -> None:
-        """Rewrite TensorBoard's file; report an error without failing the attempt."""
-        if self._summaries is None:
-            return
-        claim = self._claim
-        repository = self._study.repository_with_short_timeout
-        try:
-            self._summaries.write(repository.trial(claim.study, claim.number))
-        except (DatabaseUnavailableError, OSError) as error:
-            self._context.report(
-                Notice(f"trial {claim.number}: TensorBoard's file is not up to date: {error}")
-            )
 
     def _check_closing(self) -> None:
         """Raise an error if the attempt's end should no longer wait for the database."""

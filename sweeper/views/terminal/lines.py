@@ -38,7 +38,7 @@ from sweeper.views.formats import (
     time_text,
     value_text,
 )
-from sweeper.views.tables import named_directions_text
+from sweeper.views.tables import directions_text
 from sweeper.views.terminal.model import RunState
 
 Verbosity = Literal["quiet", "normal", "verbose"]
@@ -109,8 +109,8 @@ class EventLines:
         status = event.status
         self._objective = status.objective
         progress = f"{status.finished}/{status.target} done"
-        named = named_directions_text(event)
-        objectives = f"{named}; " if named else ""
+        directions = directions_text(event)
+        objectives = f"{directions}; " if directions else ""
         storage = f"storage {shown_url(event.storage)}"
         return f"study {status.study}: {objectives}{progress}, {workers}, {storage}"
 

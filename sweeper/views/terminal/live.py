@@ -51,7 +51,7 @@ from sweeper.records.events import (
     TrialVerified,
 )
 from sweeper.views.formats import metrics_text, rate_text
-from sweeper.views.tables import STATE_STYLES
+from sweeper.views.tables import STATE_STYLES, directions_text
 from sweeper.views.terminal.lines import EventLines, LineProgress, Verbosity
 from sweeper.views.terminal.model import RunState
 
@@ -141,7 +141,7 @@ class LiveProgress(Progress):
                 return _VERDICTS[event.verdict]
             case Notice():
                 return "yellow"
-            case StudyOpened() if event.directed_by_name:
+            case StudyOpened() if directions_text(event):
                 return "dim"
             case TrainingStarted() if event.start_step:
                 return "cyan"
