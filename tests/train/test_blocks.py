@@ -291,7 +291,7 @@ class PastItsLimit(Reader):
 )
 def test_control_a_reader_that_is_read_past_its_limit_is_noticed(name, tmp_path, monkeypatch):
     def reader(source, *arguments, **options):
-        kind = PastItsLimit if source.name == "validation" else Reader
+        kind = PastItsLimit if source.name.use == "validation" else Reader
         return kind(source, *arguments, **options)
 
     monkeypatch.setattr(runners_module, "Reader", reader)
