@@ -15,7 +15,7 @@ from short_trials import Answering
 from trainings import equal, one_layer, unoptimized
 
 import sweeper
-from sweeper.errors import DataError, FactoryError, UsageError
+from sweeper.errors import DataError, FactoryError, UncapturableError, UsageError
 from sweeper.run.protocol.messages import Assignment, EpochsEnded
 from sweeper.run.trial.run import run_trial
 from sweeper.train import keras_methods
@@ -669,6 +669,77 @@ def test_an_override_that_makes_the_function_of_keras_is_trained(tmp_path):
     model = made(Makes)
     sweeper.fit(model, X, Y, **VALIDATED, checkpoints=tmp_path)
     assert model.made
+
+
+# Tensors that a layer keeps from a trace
+
+
+@keras.saving.register_keras_serializable()
+class KeepsTensors(keras.layers.Dense):
+    """Collects its tensors in each call, as layers of public packages do."""
+
+    def call(self, inputs):
+        self.collected = [inputs]
+        outputs = super().call(inputs)
+        self.collected.append(self.other(outputs))
+        return outputs
+
+    def other(self, outputs):
+        return outputs
+
+
+class KeepsIterator(KeepsTensors):
+    def other(self, outputs):
+        return iter([1])
+
+
+class Predicts(keras.callbacks.Callback):
+    """Has the model traced again during the training."""
+
+    def on_epoch_begin(self, epoch, logs=None):
+        self.model.predict(X[:3], verbose=0)
+
+
+def keeping(layer):
+    keras.utils.set_random_seed(3)
+    model = keras.Sequential([keras.Input((8,)), layer(3), keras.layers.Dense(1)])
+    model.compile(keras.optimizers.Adam(0.01), "mse")
+    return model
+
+
+def test_tensors_that_a_layer_keeps_from_a_trace_are_no_state(tmp_path):
+    build = functools.partial(keeping, KeepsTensors)
+    options = {
+        "shuffle": False,
+        "checkpoint_every": sweeper.Every(steps=1),
+        "validation_split": 0.2,
+    }
+
+    def trained_with(directory, stop=None):
+        model = build()
+        callbacks = [Predicts(), Stops(stop)]
+        history = sweeper.fit(
+            model, X, Y, epochs=3, verbose=0, callbacks=callbacks, checkpoints=directory, **options
+        )
+        return [v.numpy() for v in model.variables], history.history
+
+    whole = trained_with(tmp_path / "whole")
+    for stop in (1, 3):
+        with pytest.raises(sweeper.Interrupted):
+            trained_with(tmp_path / "parts", stop)
+    parts = trained_with(tmp_path / "parts")
+    assert equal(parts[0], whole[0])
+    assert parts[1] == whole[1]
+
+
+def test_what_a_layer_keeps_beside_tensors_is_refused(tmp_path):
+    """Negative control: an iterator has a position."""
+    with pytest.raises(
+        UncapturableError, match=r"attribute 'collected'\[1\] changed .* is an iterator"
+    ):
+        sweeper.fit(
+            keeping(KeepsIterator), X, Y, epochs=2, callbacks=[Predicts()], checkpoints=tmp_path
+        )
 
 
 # Calls in a loop, and phases
