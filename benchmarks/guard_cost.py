@@ -16,7 +16,7 @@ import keras
 from digits import network
 
 from sweeper.guard.guard import Guard
-from sweeper.run.trial.devices import configure_tensorflow
+from sweeper.support.tensorflow_start import configure_tensorflow
 
 ROUNDS = 15
 SHARE = 0.05
@@ -47,7 +47,7 @@ def measure(factory: Callable[[], keras.Model]) -> tuple[float, float]:
     """Seconds of the factory, and of the guard around it."""
     keras.backend.clear_session()
     began = time.perf_counter()
-    with Guard(warn=sys.exit) as guard:
+    with Guard(notify=sys.exit) as guard:
         called = time.perf_counter()
         model = factory()
         built = time.perf_counter() - called

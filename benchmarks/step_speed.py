@@ -17,7 +17,7 @@ from digits import BATCH, network, x, y
 from ratios import Ratio, alternate
 
 from sweeper import Data, EverySteps, TrainingStep
-from sweeper.run.trial.devices import configure_tensorflow
+from sweeper.support.tensorflow_start import configure_tensorflow
 from sweeper.train.loop.loop import TrainingLoop
 from sweeper.train.loop.plan import Observer, TrainingPlan
 from sweeper.train.randomness.seeds import TrialSeeds

@@ -21,7 +21,7 @@ from digits import network
 from guard_cost import deep
 from sklearn.datasets import load_digits
 
-from sweeper.run.trial.devices import configure_tensorflow
+from sweeper.support.tensorflow_start import configure_tensorflow
 from sweeper.train.data import Data
 from sweeper.train.loop.loop import TrainingLoop
 from sweeper.train.loop.plan import Observer, TrainingPlan

@@ -18,8 +18,8 @@ from pydantic import TypeAdapter
 from sweeper.definition.loading import load_definition
 from sweeper.run.protocol.channel import Link
 from sweeper.run.protocol.messages import Answered, Assignment, Judge, Message, Propose, Suggest
-from sweeper.run.trial.devices import configure_tensorflow, import_tensorflow
 from sweeper.run.trial.run import run_trial
+from sweeper.support.tensorflow_start import configure_tensorflow, import_tensorflow
 
 
 class Deaf(Link):

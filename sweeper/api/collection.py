@@ -68,12 +68,12 @@ def collect(
     keep: Keep | None = None,
     dry_run: bool = False,
     checkpoints: Location | None = None,
-    tell: Callable[[Garbage], None] = lambda _: None,
+    notify: Callable[[Garbage], None] = lambda _: None,
 ) -> tuple[Garbage, ...]:
     """Find the checkpoints that a study no longer needs; delete them unless ``dry_run``.
 
     ``keep`` are rules for finished trials instead of the study's own; unfinished trials always keep what
-    the study's rules keep, and with ``at="best"`` the best epoch's checkpoint is always kept. ``tell`` is
+    the study's rules keep, and with ``at="best"`` the best epoch's checkpoint is always kept. ``notify`` is
     called with each item just after it was deleted, or would have been. All of them are returned.
     """
     row = repository.study(study)
@@ -103,7 +103,7 @@ def collect(
             if not dry_run:
                 _delete(item)
             collected.append(item)
-            tell(item)
+            notify(item)
         if not dry_run:
             for directory in directories:
                 sweep_leftovers(directory)
@@ -168,7 +168,7 @@ def _garbage(
     number = trial.number
     remote_checkpoints = _remote_checkpoints(trial, directories)
     listed = read_kept(directories, remote_checkpoints, origin=origin)
-    current = [c for c in listed if directories[c.path.parent] > trial.anew_after]
+    current = [c for c in listed if directories[c.path.parent] > trial.ignore_checkpoints_through]
     # Checkpoints of an earlier definition are never resumed: the trial started again from scratch.
     history = [epoch.metrics for epoch in trial.epochs]
     unkept = [*keep.select(current, history), *(c for c in listed if c.good and c not in current)]

@@ -47,7 +47,8 @@ from sweeper.run.protocol.messages import (
 )
 from sweeper.run.replays import Answers
 from sweeper.run.signals import interrupting
-from sweeper.run.stored_study import begun_before_a_change, unchanged_settings
+from sweeper.run.stored_study import begun_before_a_change
+from sweeper.run.study_plan import unchanged_settings
 from sweeper.run.worker.checkpoints import locate
 from sweeper.spec.searching import Objective
 from sweeper.support.calling import run_side_by_side
@@ -144,7 +145,7 @@ def evaluate_study(request: EvaluationRequest) -> StudyEvaluation:
 
         with open_launcher(source, options.isolation, notify, "evaluation") as (launcher, loaded):
             purpose = "evaluate them, on other data with --data FILE:NAME"
-            settings = unchanged_settings(evaluator.repository, row, loaded, purpose)
+            settings = unchanged_settings(row, loaded, purpose)
             return evaluator.run(settings, launcher)
 
 

@@ -245,7 +245,7 @@ def fit(  # noqa: PLR0917 - the signature of Model.fit
             keep or Keep(),
             observer.committed,
             lambda _path: None,
-            warn=notify,
+            notify=notify,
             kept=kept_checkpoints,
             trained_seconds=0.0 if loaded is None else loaded.trained_seconds,
         ) as writer:

@@ -31,7 +31,6 @@ from sweeper.records.printing import counted
 from sweeper.records.results import TrialRecord
 from sweeper.run.launch.sources import load_source, recall_source, source_of, target_source
 from sweeper.run.protocol.messages import StudySource
-from sweeper.run.trial.devices import import_tensorflow
 from sweeper.run.worker.checkpoints import locate
 from sweeper.spec.checkpointing import KeptCheckpoint, best_checkpoint
 from sweeper.spec.repeating import Repeating
@@ -43,7 +42,7 @@ from sweeper.support.paths import (
     end_model_beside,
     parse_location,
 )
-from sweeper.support.tensorflow_start import look_for_gpus
+from sweeper.support.tensorflow_start import import_tensorflow, look_for_gpus
 
 if TYPE_CHECKING:
     import keras
@@ -72,7 +71,7 @@ def choose_model(row: StudyRow, trial: TrialRecord, paths: RunPaths, at: At) -> 
     """
     origin = Origin(row.name, row.identity, trial.number, row.seed)
     located = [parse_location(path) for path in locate(trial, paths).known]
-    current_paths = [path for path in located if _attempt(path) > trial.anew_after]
+    current_paths = [path for path in located if _attempt(path) > trial.ignore_checkpoints_through]
     by_step = {c.step: c for c in read_kept((), current_paths, origin=origin) if c.good}
     checkpoints = tuple(by_step[step] for step in sorted(by_step))
     if at == "end":

@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from sweeper.api.evaluating import DataGiven
     from sweeper.api.models import StudyModels
     from sweeper.api.stored_study import StoredStudy
+    from sweeper.checks.check import CheckReport
     from sweeper.checks.verify import StudyVerification
     from sweeper.records.evaluations import EvaluationRecord
     from sweeper.records.events import Listener
     from sweeper.records.results import StudyResults
-    from sweeper.replay.reports import CheckReport
     from sweeper.spec.repeating import ConfirmRequest
     from sweeper.spec.searching import Direction
     from sweeper.spec.settings import Settings
@@ -323,7 +323,7 @@ class Study(StudyDefinition):
             return check_study(
                 source_of(self),
                 workers=settings.workers,
-                tell=lambda activity: progress(Doing(activity)),
+                notify=lambda activity: progress(Doing(activity)),
             )
 
     def verify(

@@ -259,7 +259,7 @@ def list_remote(directory: RemotePath) -> tuple[RemotePath, ...]:
 
 
 def is_marked_corrupt_remote(sizes: dict[str, int]) -> bool:
-    """Return whether these objects are a damaged checkpoint that a reader has set aside."""
+    """Return whether these objects are a damaged checkpoint that a reader has renamed."""
     return any(name.startswith(_CORRUPT) for name in sizes)
 
 

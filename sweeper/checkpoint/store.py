@@ -105,7 +105,7 @@ class CheckpointStore:
         return list_checkpoints(self.directory)
 
     def delete(self, path: Location) -> None:
-        """Delete a checkpoint of this attempt or another, or one that was set aside.
+        """Delete a checkpoint of this attempt or another, or one that is marked as damaged.
 
         A process that reads it has its files open, and reads them to their end. A trial may have
         earlier checkpoints in an object store; these can be deleted, too.

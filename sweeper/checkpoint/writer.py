@@ -32,7 +32,7 @@ class BackgroundWriter:
     """Writer of the snapshots of one attempt, which also applies the retention rules.
 
     Its methods must be called on the training thread. ``committed`` receives each durable checkpoint,
-    ``deleted`` the path of each deleted one, and ``warn`` a message, once, for one that cannot be deleted.
+    ``deleted`` the path of each deleted one, and ``notify`` a message, once, for one that cannot be deleted.
     ``kept`` are existing checkpoints, also of earlier attempts, and ``trained_seconds`` those of the
     checkpoint from which the training resumed.
     """
@@ -44,7 +44,7 @@ class BackgroundWriter:
         committed: Callable[[KeptCheckpoint], None],
         deleted: Callable[[Location], None],
         *,
-        warn: Callable[[str], None] = warnings.warn,
+        notify: Callable[[str], None] = warnings.warn,
         kept: Iterable[KeptCheckpoint] = (),
         trained_seconds: float = 0.0,
         clock: Callable[[], float] = time.monotonic,
@@ -53,7 +53,7 @@ class BackgroundWriter:
         self._keep = keep
         self._committed = committed
         self._deleted = deleted
-        self._warn = warn
+        self._notify = notify
         self._undeletable: set[Location] = set()
         self._kept = list(kept)
         self._history: Sequence[Mapping[str, float]] = ()
@@ -93,7 +93,7 @@ class BackgroundWriter:
             if isinstance(event, KeptCheckpoint):
                 self._committed(event)
             elif isinstance(event, str):
-                self._warn(event)
+                self._notify(event)
             else:
                 self._deleted(event)
         if self._errors:

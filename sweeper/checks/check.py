@@ -27,23 +27,17 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from sweeper.checks.disk import Disk
 from sweeper.definition.definition import StudySettings
 from sweeper.definition.loading import split_target
 from sweeper.errors import Interrupted
 from sweeper.files.uses import CURE_OR_BEFORE, uses_from_json
-from sweeper.replay.comparison import Difference, errors
+from sweeper.records.findings import LEVELS, Finding, Level, Line, ranked
+from sweeper.records.printing import JsonRecord, PrintedRecord, counted, json_fields
+from sweeper.replay.comparison import errors, line_of_differences, listed, notes_on_excused
 from sweeper.replay.lines import line_of_argument
-from sweeper.replay.reports import (
-    CheckFinding,
-    CheckReport,
-    Estimate,
-    Level,
-    Line,
-    StudyAuthors,
-    ranked,
-)
 from sweeper.run.launch.launchers import StudyCode, WarmServer
 from sweeper.run.launch.server_process import ServerProcess
 from sweeper.run.launch.sources import load_source, target_source
@@ -53,6 +47,7 @@ from sweeper.run.replays import (
     Answer,
     ComparedReplay,
     Kill,
+    Reference,
     ReplayComparison,
     ReplayDiedError,
     Replayed,
@@ -65,6 +60,112 @@ from sweeper.search.spec import SamplerSpec, needs_definition, search_spec
 from sweeper.spec.space import CategoricalChoice, Distribution
 from sweeper.support.directories import roots_of
 from sweeper.support.paths import scratch_directory
+from sweeper.views.formats import one_line, size_text, time_text
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate(JsonRecord):
+    """Estimate of the study's time and disk, from the replays of its first trial.
+
+    Attributes:
+        steps_per_epoch: Steps of an epoch; None if unknown, and then no time is estimated.
+        epoch_seconds: Seconds of a whole epoch with its validation; None if unknown.
+        startup_seconds: Seconds to start a trial: its process, building, tracing.
+        trial_seconds: Seconds of a trial with all epochs.
+        study_seconds: Seconds of all trials, ``workers`` at a time.
+        workers: Parallel trials.
+        checkpoint_bytes: Size of one checkpoint.
+        checkpoints_kept: Maximum number of kept checkpoints of a trial.
+        disk_bytes: Maximum size of all checkpoints of all trials.
+    """
+
+    steps_per_epoch: int | None
+    epoch_seconds: float | None
+    startup_seconds: float
+    trial_seconds: float | None
+    study_seconds: float | None
+    workers: int
+    checkpoint_bytes: int
+    checkpoints_kept: int
+    disk_bytes: int
+
+    def __str__(self) -> str:
+        time = "unknown: how many steps an epoch has, only its end tells"
+        if self.steps_per_epoch is not None:
+            time = (
+                f"about {time_text(self.study_seconds)} with {counted(self.workers, 'worker')}, "
+                f"{time_text(self.trial_seconds)} a trial ({time_text(self.epoch_seconds)} an epoch of "
+                f"{self.steps_per_epoch:,} steps, {time_text(self.startup_seconds)} to start)"
+            )
+        disk = (
+            f"at most {size_text(self.disk_bytes)}: {size_text(self.checkpoint_bytes)} a "
+            f"checkpoint, {self.checkpoints_kept} kept of each trial"
+        )
+        return f"time     {time}\ndisk     {disk}"
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class CheckReport(PrintedRecord):
+    """Report of one check.
+
+    Attributes:
+        findings: Errors first.
+        held: The promises that hold, a sentence each.
+        metrics: Names of the metrics of an epoch; empty if unknown.
+        estimate: The estimate; None if no epoch could be run.
+        seconds: ``"total"``: duration of the check.
+        steps: Training steps that were run.
+        removed: What the check's trials made outside of their directories and was removed.
+    """
+
+    study: str
+    findings: tuple[Finding, ...]
+    held: tuple[str, ...] = ()
+    metrics: tuple[str, ...] = ()
+    estimate: Estimate | None = None
+    seconds: Mapping[str, float] | None = None
+    steps: int = 0
+    removed: tuple[str, ...] = ()
+
+    @property
+    def holds(self) -> bool:
+        """Return whether there is no error among the findings."""
+        return not any(finding.level == "error" for finding in self.findings)
+
+    @property
+    def lacks_packages(self) -> bool:
+        """Return whether every error is a missing package, so that nothing was checked."""
+        errors = [finding for finding in self.findings if finding.level == "error"]
+        return bool(errors) and all(finding.subject == "installation" for finding in errors)
+
+    def count(self, level: Level) -> int:
+        return sum(finding.level == level for finding in self.findings)
+
+    @property
+    def verdict(self) -> str:
+        """Return the verdict in some words."""
+        if self.lacks_packages:
+            return "cannot run: a package is missing"
+        return "holds" if self.holds else "a promise does not hold"
+
+    def __str__(self) -> str:
+        counts = [counted(self.count(level), level) for level in LEVELS if self.count(level)]
+        parts = [f"{self.study}: {self.verdict}, {', '.join(counts) or 'nothing found'}"]
+        parts += map(str, self.findings)
+        if self.held:
+            parts.append("\n".join(f"holds    {one_line(promise)}" for promise in self.held))
+        if self.metrics:
+            parts.append(f"metrics  {', '.join(self.metrics)}")
+        if self.estimate is not None:
+            parts.append(str(self.estimate))
+        if self.removed:
+            parts.append(f"removed  {', '.join(self.removed)}: made by the check's trials")
+        return "\n\n".join(parts)
+
+    def to_json(self) -> dict[str, Any]:
+        fields = json_fields(self, "study", "holds", "findings", "held", "metrics")
+        return {**fields, **json_fields(self, "estimate", "seconds", "steps", "removed")}
+
 
 SHORT_EPOCHS = 3
 """Epochs of a shortened trial, enough to lose, and then to use, state that is used only at the end of an epoch."""
@@ -98,7 +199,7 @@ def _drawing(spec: SamplerSpec, number: int) -> Answer:
 
 
 def check_study(
-    source: StudySource | str, *, workers: int = 2, tell: Callable[[str], None] = lambda _: None
+    source: StudySource | str, *, workers: int = 2, notify: Callable[[str], None] = lambda _: None
 ) -> CheckReport:
     """Check a study.
 
@@ -106,7 +207,7 @@ def check_study(
         source: The study's definition, as its processes get it, or the name of its file or module:
             ``FILE[:NAME]`` or ``package.module[:NAME]``.
         workers: Parallel trials, for the estimates.
-        tell: Called with a description of each activity.
+        notify: Called with a description of each activity.
 
     Raises:
         UsageError, DefinitionError: There is no such study, or it cannot be run.
@@ -116,7 +217,7 @@ def check_study(
     started = time.monotonic()
     source = target_source(source) if isinstance(source, str) else source
     file = Path(split_target(source.target)[0]).resolve()
-    disk = Disk(roots_of(str(file)), tell)
+    disk = Disk(roots_of(str(file)), notify)
     with contextlib.ExitStack() as stack:
         stack.enter_context(_reporting_interrupts())
         stack.enter_context(disk)
@@ -142,11 +243,11 @@ def check_study(
             servers,
             str(file) if file.is_file() else "",
             directory,
-            tell,
+            notify,
             disk,
         )
         report = check.report(workers)
-    noted = [CheckFinding("note", "files", note) for note in disk.notes]
+    noted = [Finding("note", "files", note) for note in disk.notes]
     return replace(
         report,
         findings=(*report.findings, *noted),
@@ -177,11 +278,15 @@ class _Check:
     disk: Disk
     stopping: threading.Event = field(default_factory=threading.Event)
     asked: dict[str, Distribution] = field(default_factory=dict)
-    findings: list[CheckFinding] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
 
     @property
     def settings(self) -> StudySettings:
         return self.loaded.settings
+
+    @property
+    def _objectives(self) -> list[str]:
+        return [objective.name for objective in self.settings.objectives]
 
     def report(self, workers: int) -> CheckReport:
         """Run both replays, and return the report."""
@@ -211,7 +316,7 @@ class _Check:
                 "a trial starts from scratch: its factories make its model, optimizer and callbacks",
                 "everything that training changes can be captured",
             ]
-            names = [objective.name for objective in self.settings.objectives]
+            names = self._objectives
             if any(set(names) <= set(epoch.metrics) for epoch in undisturbed.epochs.values()):
                 listed = ", ".join(map(repr, names))
                 ways = " and ".join(
@@ -237,8 +342,8 @@ class _Check:
             steps=sum(getattr(replay.end, "step", 0) for replay in replayed),
         )
 
-    def _find(self, level: Level, check: str, message: str, line: Line | None) -> None:
-        self.findings.append(CheckFinding(level, check, message, line))
+    def _find(self, level: Level, subject: str, message: str, line: Line | None) -> None:
+        self.findings.append(Finding(level, subject, message, line))
 
     def _order(self, number: int) -> ReplayOrder:
         """Return the order of a shortened trial."""
@@ -265,7 +370,9 @@ class _Check:
             return run_again(order, self.launchers[:1], below, lambda _: None, self.stopping)
         except ReplayDiedError as died:
             if not isinstance(died.replayed.end, Failed):
-                stage = "after its factories ran" if died.replayed.authors else "in its factories"
+                stage = (
+                    "after its factories ran" if died.replayed.user_objects else "in its factories"
+                )
                 message = f"the process of trial {number} {died.how} {stage}"
                 self._find("error", "build", message, self._argument("model"))
             return died.replayed
@@ -324,14 +431,14 @@ class _Check:
         replay = ComparedReplay(
             prepare=prepare,
             directory=self.directory / "resumed",
-            references={
-                position: Path(checkpoint.path)
-                for position, checkpoint in undisturbed.checkpoints.items()
-            },
-            files=undisturbed.directory,
+            reference=Reference(
+                undisturbed.checkpoints,
+                undisturbed.directory,
+                undisturbed.metrics,
+                undisturbed.results(self._objectives),
+            ),
             launchers=self.launchers[::-1],
             stopping=self.stopping,
-            epochs=undisturbed.metrics,
         )
         try:
             compared = replay.run()
@@ -358,15 +465,19 @@ class _Check:
 
 def _outcome(replayed: Replayed) -> tuple[int, str, str]:
     """Return what shows whether two trainings are the same one."""
-    end = replayed.end
-    return (0, end.error, "") if isinstance(end, Failed) else _end(replayed)
+    match replayed.end:
+        case Failed() as failed:
+            return 0, failed.error, ""
+        case Finished() as finished:
+            return finished.step, repr(finished.value), finished.digest
+    return 0, "", ""
 
 
 def _ending(replayed: Replayed) -> str:
     """Describe the end of a training: its error, or its value."""
     if isinstance(replayed.end, Failed):
         return f"fails ({replayed.end.error})"
-    return f"ends with {_end(replayed)[1]}"
+    return f"ends with {_outcome(replayed)[1]}"
 
 
 def _dependence(
@@ -446,17 +557,15 @@ def checkpoints_kept(
 
 
 _SHOWN = 3
-"""Differences, or files, that a message names."""
+"""Files that a message names."""
 
-_CHECKS = {
+_SUBJECTS = {
     "DataError": ("data", "data"),
     "IndependenceError": ("independence", "model"),
     "ObjectiveError": ("objective", "objective"),
     "UncapturableError": ("capture", "callbacks"),
 }
-"""Check and argument of `Study` of an error that ends a trial, by the error's type."""
-
-_IMPORT_ERRORS = ("ImportError", "ModuleNotFoundError", "TBNotInstalledError")
+"""Subject and argument of `Study` of an error that ends a trial, by the error's type."""
 
 _AGAIN = (
     "so a resumed, repeated or verified trial would have another result; draw random numbers "
@@ -464,92 +573,67 @@ _AGAIN = (
 )
 
 
-def finding_of_failure(failed: Failed, argument: Callable[[str], Line | None]) -> CheckFinding:
+def finding_of_failure(failed: Failed, argument: Callable[[str], Line | None]) -> Finding:
     """Return the finding for an error that ended a trial.
 
     ``argument`` returns the line of an argument of `Study`, for an error of no line of the user's.
     """
-    kind, _, message = failed.error.partition(": ")
-    check, where = _CHECKS.get(kind, ("build", "model"))
-    if kind not in _CHECKS:
-        message = failed.error
-        if kind in _IMPORT_ERRORS and " is not installed" in message:
-            check = "installation"
-    return CheckFinding("error", check, message, failed.line or argument(where))
+    subject, where = _SUBJECTS.get(failed.error_class, ("build", "model"))
+    message = failed.error
+    if failed.error_class in _SUBJECTS:
+        message = message.removeprefix(f"{failed.error_class}: ")
+    elif failed.lacks_package:
+        subject = "installation"
+    return Finding("error", subject, message, failed.line or argument(where))
 
 
 def judge(
     undisturbed: Replayed, compared: ReplayComparison, kill: Kill | None, level: Level
-) -> tuple[list[CheckFinding], list[str]]:
+) -> tuple[list[Finding], list[str]]:
     """Return findings on whether a trial repeats and survives a kill, and the promises that hold.
 
     ``compared`` is the comparison of the first replay with the second, and ``level`` that of a difference.
     """
-    authors = undisturbed.authors
-    if authors is None:
+    user_objects = undisturbed.user_objects
+    if user_objects is None:
         msg = "the first replay did not build its trial"
         raise ValueError(msg)
-    measured = {
-        difference.name: difference
-        for difference in compared.differences
-        if difference.level == "note"
-    }
-    notes = [
-        CheckFinding(
-            "note",
-            "determinism",
-            f"{difference.name} differs between two runs of the same trial ({difference.how}); no result "
-            "depends on it",
-            _line([difference], authors),
-        )
-        for difference in measured.values()
-    ]
-
-    def failure(
-        check: str, message: str, line: Line | None
-    ) -> tuple[list[CheckFinding], list[str]]:
-        return [*notes, CheckFinding(level, check, message, line)], []
-
+    notes = notes_on_excused(compared.differences, user_objects)
     if undisturbed.weights != compared.replayed.weights:
         message = (
-            f"the model factory {authors.model.name} returned different initial weights in a "
+            f"the model factory {user_objects.model.name} returned different initial weights in a "
             f"second run of the same trial with the same seed; {_AGAIN}"
         )
-        return failure("seeds", message, authors.model.line)
-    by_step: dict[int, list[Difference]] = {}
-    for (step, _), checkpoint in sorted(compared.checkpoints.items()):
-        differences = errors(checkpoint.differences)
-        if differences:
-            by_step[step] = differences
-    undisturbed_end = _end(undisturbed)
-    resumed_end = _end(compared.replayed)
-    if not by_step and undisturbed_end != resumed_end:
-        ends = f"{undisturbed_end} undisturbed, {resumed_end} resumed"
-        by_step = {
-            undisturbed_end[0]: [Difference("position", "end", "the end", ends, "error", False)]
-        }
-    if by_step:
-        first = min(by_step)
-        line = _line(by_step[first], authors)
-        rest = len(by_step[first]) - _SHOWN
-        values = "; ".join(map(str, by_step[first][:_SHOWN]))
-        values += f" (and {rest} more)" if rest > 0 else ""
-        suspects = ", ".join(authors.users or (str(authors.data), str(authors.model)))
-        if kill is None or first <= kill.checkpoint or compared.repeats is False:
+        return [*notes, Finding(level, "seeds", message, user_objects.model.line)], []
+    steps = getattr(undisturbed.end, "step", 0)
+    by_step = {
+        step: errors(compared.checkpoints[step, epoch])
+        for step, epoch in sorted(compared.checkpoints)
+    }
+    first = next((step for step, differences in by_step.items() if differences), None)
+    differences = compared.end if first is None else by_step[first]
+    if differences:
+        suspects = ", ".join(
+            user_objects.users or (str(user_objects.data), str(user_objects.model))
+        )
+        step = steps if first is None else first
+        subject = "resume"
+        if kill is None or step <= kill.checkpoint or compared.repeats is False:
+            subject = "determinism"
             message = (
                 "the trial is nondeterministic: in a second run of it, these differ at step "
-                f"{first}: {values}; look in {suspects}; {_AGAIN}"
+                f"{step}: {listed(differences)}; look in {suspects}; {_AGAIN}"
             )
-            return failure("determinism", message, line)
-        message = (
-            f"killed after step {kill.after} and resumed at step {kill.checkpoint}, the trial "
-            f"differs from the same trial without the kill: at step {first} these differ: {values}. "
-            "Some state that training changes is not in checkpoints (in a module variable, the "
-            f"environment, a file, an object of a library); look in {suspects}; keep it in the "
-            "callback or model, or register it with Trial.track"
-        )
-        return failure("resume", message, line)
-    steps = undisturbed_end[0]
+        else:
+            message = (
+                f"killed after step {kill.after} and resumed at step {kill.checkpoint}, the trial "
+                f"differs from the same trial without the kill: at step {step} these differ: "
+                f"{listed(differences)}. Some state that training changes is not in checkpoints (in a "
+                "module variable, the environment, a file, an object of a library); look in "
+                f"{suspects}; keep it in the callback or model, or register it with Trial.track"
+            )
+        line = line_of_differences(differences, user_objects)
+        return [*notes, Finding(level, subject, message, line)], []
     promises = [
         "the same seed gives the same initial weights in two processes",
         f"{steps} steps repeat bit for bit in another process",
@@ -561,21 +645,3 @@ def judge(
             "metrics, history, callbacks, generators"
         )
     return notes, promises
-
-
-def _end(replayed: Replayed) -> tuple[int, str, str]:
-    """Return the step, the value and the digest at a replay's end."""
-    end = replayed.end
-    if not isinstance(end, Finished):
-        return 0, "", ""
-    return end.step, repr(end.value), end.digest
-
-
-def _line(differences: Sequence[Difference], authors: StudyAuthors) -> Line | None:
-    """Return the line of the user's callback in which the first difference is, or of a likely one."""
-    callbacks = [callback for callback in authors.callbacks if callback.line is not None]
-    for difference in differences:
-        candidates = [c for c in callbacks if difference.name.startswith(f"callback {c.name}")]
-        if candidates:
-            return max(candidates, key=lambda callback: len(callback.name)).line
-    return callbacks[0].line if callbacks else authors.model.line

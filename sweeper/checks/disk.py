@@ -93,7 +93,7 @@ class _Found:
 
 @dataclass
 class Disk:
-    """Context manager for the directories ``roots`` of a check; ``tell`` is told what is put back or waited for.
+    """Context manager for the directories ``roots`` of a check; ``notify`` is called with what is put back or waited for.
 
     Attributes:
         removed: What the trials made and was removed, as names for messages; complete at the end.
@@ -101,7 +101,7 @@ class Disk:
     """
 
     roots: list[str]
-    tell: Callable[[str], None] = lambda _: None
+    notify: Callable[[str], None] = lambda _: None
     removed: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     _undone: Undone = field(default_factory=Undone)
@@ -350,7 +350,7 @@ class Disk:
                 owner = Path(root, ASIDE, OWNER).read_text()
                 if owner not in self.roots and Path(owner).is_dir():
                     with self._locked(owner):
-                        Disk([owner, *self.roots], self.tell)._recover_own()
+                        Disk([owner, *self.roots], self.notify)._recover_own()
         return self._recover_own()
 
     def _recover_own(self) -> list[tuple[str, str]]:
@@ -374,9 +374,9 @@ class Disk:
         self._clear(undone.directories)
         for what, paths in (("put back", undone.put_back), ("removed", undone.removed)):
             if paths:
-                self.tell(f"of a check that was killed, {what}: {', '.join(_names(paths))}")
+                self.notify(f"of a check that was killed, {what}: {', '.join(_names(paths))}")
         for doubt in (*undone.doubts, *self.notes):
-            self.tell(f"of a check that was killed: {doubt}")
+            self.notify(f"of a check that was killed: {doubt}")
         self.notes.clear()
         return new
 
@@ -476,7 +476,7 @@ class Disk:
             try:
                 fcntl.flock(directory, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                self.tell(f"waiting for another check in {root}")
+                self.notify(f"waiting for another check in {root}")
                 fcntl.flock(directory, fcntl.LOCK_EX)
             # The processes of a check that is killed live a little longer, and the next one must not take what they
             # still write for another program's.

@@ -14,7 +14,6 @@ separately.
 from __future__ import annotations
 
 import functools
-import json
 import random
 import threading
 import time
@@ -25,7 +24,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from sweeper.checkpoint.end import find_end, with_variables
-from sweeper.checkpoint.format import STATE_FILE, Manifest, decode_values
+from sweeper.checkpoint.format import STATE_FILE, decode_values
 from sweeper.checkpoint.identity import CheckpointName
 from sweeper.checkpoint.reading import list_checkpoints, load_checkpoint, read_file, read_manifest
 from sweeper.db.database import Database
@@ -40,17 +39,18 @@ from sweeper.errors import (
 from sweeper.records.code import CodeGroup
 from sweeper.records.events import ChecksOpened, Event, Listener, Notice, TrialVerified
 from sweeper.records.exactness import VerificationMode, VerificationVerdict
+from sweeper.records.findings import Finding, Level
 from sweeper.records.printing import JsonRecord, PrintedRecord, counted, json_fields
 from sweeper.records.results import CheckpointRecord, TrialRecord, none_complete
 from sweeper.replay.comparison import (
-    VARIABLES,
     Difference,
     compare_model,
-    epoch_path,
     errors,
+    line_of_differences,
+    listed,
+    notes_on_excused,
     variable_names,
 )
-from sweeper.replay.reports import Level
 from sweeper.run.launch.launchers import open_launcher
 from sweeper.run.launch.sources import recall_source
 from sweeper.run.launch.trial_process import Launcher
@@ -58,61 +58,33 @@ from sweeper.run.options import WorkerOptions
 from sweeper.run.protocol.messages import Failed, Finished, StudySource
 from sweeper.run.replays import (
     Answers,
-    ComparedCheckpoint,
     ComparedReplay,
     Kill,
+    Position,
+    Reference,
     ReplayComparison,
     Replayed,
     ReplayOrder,
+    results_of,
 )
 from sweeper.run.signals import interrupting
-from sweeper.run.stored_study import begun_before_a_change, unchanged_settings
+from sweeper.run.stored_study import begun_before_a_change
+from sweeper.run.study_plan import unchanged_settings
 from sweeper.run.worker.checkpoints import listed_checkpoints, present_path
+from sweeper.spec.checkpointing import KeptCheckpoint
 from sweeper.support.calling import run_side_by_side
 from sweeper.support.paths import (
     Location,
     RemotePath,
     RunPaths,
     end_model_beside,
+    parse_location,
     scratch_directory,
 )
 from sweeper.train.fingerprint import differences
 from sweeper.views.formats import one_line, time_text
 
-_SHOWN_EPOCHS = 3
-_SHOWN_VALUES = 3
-
-
-@dataclass(frozen=True, slots=True)
-class VerifyFinding(JsonRecord):
-    """A difference, or a limit of the verification.
-
-    Attributes:
-        level: ``"error"``: a promise does not hold. ``"warning"`` and ``"note"`` do not affect the
-            verdict.
-        what: Its subject, as one word for programs: ``"parameter"``, ``"replay"``, ``"file"``, ``"files"``,
-            ``"metric"``, ``"tensor"``, ``"state"``, ``"checkpoint"``, ``"value"``, ``"digest"``, ``"promise"``.
-        message: A sentence with the names that the user wrote, and both values.
-        epoch: The epoch concerned, from 0.
-        step: Step of the checkpoint concerned.
-        file: The file concerned.
-        variable: The parameter, metric, variable or tensor concerned.
-        stored: Value in the database or the kept checkpoint.
-        replayed: Value in the replay; None if that was not compared.
-        by_replay: Whether only the replay contradicts the stored data. Otherwise the stored data
-            contradict themselves, which no difference of environments explains.
-    """
-
-    level: Level
-    what: str
-    message: str
-    epoch: int | None = None
-    step: int | None = None
-    file: str | None = None
-    variable: str | None = None
-    stored: Any = None
-    replayed: Any = None
-    by_replay: bool = False
+_SIDES = ("in the trial", "in its replay")
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +94,8 @@ class ReplayRun(JsonRecord):
     Attributes:
         steps: Optimizer steps at its end.
         starts: The step at which each of its processes started.
+        epochs: Number of compared epochs.
+        checkpoints: Number of compared checkpoints.
         killed_at: The step at which the first process was to be killed; None without a kill.
         seed: Seed of that step.
     """
@@ -130,18 +104,10 @@ class ReplayRun(JsonRecord):
     seconds: float
     steps: int | None
     starts: tuple[int, ...]
+    epochs: int = 0
+    checkpoints: int = 0
     killed_at: int | None = None
     seed: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Compared(JsonRecord):
-    """Numbers of compared items."""
-
-    epochs: int = 0
-    metrics: int = 0
-    checkpoints: int = 0
-    tensors: int = 0
 
 
 _SHOWN_FINDINGS = 12
@@ -153,102 +119,84 @@ class TrialVerification(PrintedRecord):
 
     Attributes:
         findings: In order of importance; causes precede their effects.
-        explanations: Differences between the environments of the trial and the replay.
-        promised: Whether the study has deterministic kernels.
+        promised: Whether the study has deterministic kernels, and its trials share no file.
     """
 
     study: str
     number: int
     mode: VerificationMode
-    findings: tuple[VerifyFinding, ...]
-    explanations: tuple[str, ...]
-    compared: Compared
-    replay: ReplayRun | None
+    findings: tuple[Finding, ...]
+    replay: ReplayRun
     promised: bool = True
 
     @property
     def verdict(self) -> VerificationVerdict:
-        if any(finding.level == "error" for finding in self.findings):
+        if self._errors:
             return "differs"
         return "holds" if self.promised else "unpromised"
 
     @property
     def epoch(self) -> int | None:
         """Return the first epoch that differs."""
-        return min((f.epoch for f in self._differing if f.epoch is not None), default=None)
+        return min((f.epoch for f in self._errors if f.epoch is not None), default=None)
 
     @property
     def step(self) -> int | None:
         """Return the step of the first checkpoint that differs or is damaged."""
-        return min((f.step for f in self._differing if f.step is not None), default=None)
+        return min((f.step for f in self._errors if f.step is not None), default=None)
 
     @property
     def variable(self) -> str | None:
-        """Return the first variable that differs in that checkpoint."""
-        step = self.step
-        named = [f for f in self._differing if f.variable and f.what in ("tensor", "file")]
-        return next((f.variable for f in named if f.step == step), None)
+        """Return the first value that differs in that checkpoint."""
+        in_it = [f.subject for f in self._errors if f.step is not None and f.step == self.step]
+        return next((subject for subject in in_it if subject not in _GENERAL), None)
 
     @property
     def message(self) -> str:
         """Return the verdict in a sentence."""
-        if self._differing:
-            more = len(self._differing) - 1
+        if self._errors:
+            more = len(self._errors) - 1
             also = f" (and {more} more)" if more else ""
-            return f"{self._differing[0].message}{also}"
-        compared = ((self.compared.epochs, "epoch"), (self.compared.checkpoints, "checkpoint"))
-        counts = ", ".join(counted(count, noun) for count, noun in compared if count)
+            return f"{self._errors[0].message}{also}"
+        replay = self.replay
+        compared = ((replay.epochs, "epoch"), (replay.checkpoints, "checkpoint"))
+        counts = [counted(count, noun) for count, noun in compared if count]
         sentence = "final digest and value equal"
         if counts:
-            sentence = f"final digest, value, {counts} equal"
-        if self.replay is not None and len(self.replay.starts) > 1:
-            last = self.replay.starts[-1]
-            sentence += f", killed at step {self.replay.killed_at} and resumed at step {last}"
+            sentence = f"final digest, value, {', '.join(counts)} equal"
+        if len(replay.starts) > 1:
+            last = replay.starts[-1]
+            sentence += f", killed at step {replay.killed_at} and resumed at step {last}"
         if not self.promised:
-            shared = next((f.message for f in self.findings if f.what == "files"), None)
+            shared = next((f.message for f in self.findings if f.subject == "files"), None)
             sentence += f"; {shared or 'exactness is not promised (deterministic=False)'}"
         return sentence
 
-    @property
-    def unexplained(self) -> bool:
-        """Return whether the replay differs without a known explanation."""
-        causes = any(finding.what == "parameter" for finding in self._differing)
-        replays = any(finding.by_replay for finding in self._differing)
-        return replays and not causes and not self.explanations
-
     def __str__(self) -> str:
-        took = "" if self.replay is None else f"  ({time_text(self.replay.seconds)})"
-        if self.verdict == "differs":
+        took = f"  ({time_text(self.replay.seconds)})"
+        lines = [f"trial {self.number} {self.verdict}: {self.message}{took}"]
+        if self._errors:
             lines = [f"trial {self.number} DIFFERS{took}"]
-            lines += [f"  {one_line(f.message)}" for f in self._differing[:_SHOWN_FINDINGS]]
-            if len(self._differing) > _SHOWN_FINDINGS:
-                lines.append(
-                    f"  and {len(self._differing) - _SHOWN_FINDINGS} more: --json has them"
-                )
-        else:
-            lines = [f"trial {self.number} {self.verdict}: {self.message}{took}"]
-        lines += [
-            f"  {finding.level}: {one_line(finding.message)}"
-            for finding in self.findings
-            if finding.level != "error"
-        ]
-        if self.explanations:
-            effect = "is different on this machine, and does not change the result"
-            if self.verdict == "differs":
-                effect = "could explain it"
-            lines.append(f"  what {effect}: {'; '.join(self.explanations)}")
-        elif self.unexplained:
-            lines.append("  no known difference of the environment explains it")
+        errors_left_out = len(self._errors) - _SHOWN_FINDINGS
+        shown = [*self._errors[:_SHOWN_FINDINGS]]
+        shown += [finding for finding in self.findings if finding.level != "error"]
+        lines += [f"  {finding.level}: {one_line(finding.message)}" for finding in shown]
+        if errors_left_out > 0:
+            lines.append(f"  and {counted(errors_left_out, 'more error')}: --json has them")
         return "\n".join(lines)
 
     def to_json(self) -> dict[str, Any]:
         verdict = json_fields(self, "study", "number", "mode", "verdict", "message")
-        differing = json_fields(self, "epoch", "step", "variable", "findings", "explanations")
-        return {**verdict, **differing, **json_fields(self, "compared", "replay", "promised")}
+        differing = json_fields(self, "epoch", "step", "variable", "findings")
+        return {**verdict, **differing, **json_fields(self, "replay", "promised")}
 
     @property
-    def _differing(self) -> Sequence[VerifyFinding]:
+    def _errors(self) -> Sequence[Finding]:
         return [finding for finding in self.findings if finding.level == "error"]
+
+
+_GENERAL = frozenset({"digest", "file"})
+"""Subjects of findings that name no value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -308,391 +256,226 @@ class StudyVerification(PrintedRecord):
 
 
 @dataclass(frozen=True)
-class StoredCheckpoint:
-    """One checkpoint of a finished trial.
+class TrialFiles:
+    """Checkpoints of a finished trial, and what is wrong with their files.
 
     Attributes:
-        recorded: The database's row; None for one that is only on disk.
-        path: Its directory; None if it is not on this machine.
-        manifest: Its manifest; None if that cannot be read.
-        damage: The finding on its damage, with the file and the variable; None if it verifies.
-        last_epoch: The last epoch with steps before it, from 0.
+        checkpoints: Every checkpoint in the database or on this disk by its step, each attempt's at one step.
+            One that is damaged, or not on this machine, has ``good=False`` and the database's digest.
+        findings: Errors for damaged files and contradicting digests, notes for missing files.
     """
 
-    step: int
-    epoch: int
-    recorded: CheckpointRecord | None
-    path: Location | None = None
-    manifest: Manifest | None = None
-    damage: VerifyFinding | None = None
-    last_epoch: int = 0
-
-    def __str__(self) -> str:
-        return f"the checkpoint of step {self.step}"
+    checkpoints: tuple[KeptCheckpoint, ...]
+    findings: tuple[Finding, ...]
 
     @property
-    def whole(self) -> Location | None:
-        """Return its directory if it can be read."""
-        return self.path if self.damage is None else None
+    def by_position(self) -> dict[Position, KeptCheckpoint]:
+        return {(checkpoint.step, checkpoint.epoch): checkpoint for checkpoint in self.checkpoints}
+
+    @property
+    def readable(self) -> list[Location]:
+        return [checkpoint.path for checkpoint in self.checkpoints if checkpoint.good]
 
 
-def kept_checkpoints_of(trial: TrialRecord, paths: RunPaths) -> tuple[StoredCheckpoint, ...]:
-    """Return every checkpoint of ``trial`` in the database or on this disk, read and verified.
-
-    They are in order of their steps; of several at one step, each attempt's is included.
-    Checkpoints in an object store are those in the database.
-    """
+def read_files(trial: TrialRecord, paths: RunPaths) -> TrialFiles:
+    """Read and verify the checkpoints of ``trial``; those in an object store are those in the database."""
+    checkpoints: list[KeptCheckpoint] = []
+    findings: list[Finding] = []
     records: dict[Location, CheckpointRecord | None] = dict.fromkeys(
         listed_checkpoints(trial, paths)
     )
-    missing: list[StoredCheckpoint] = []
     for record in trial.checkpoints:
         path = present_path(record, trial.number, paths)
         if path is None:
-            missing.append(StoredCheckpoint(record.step, record.epoch, record))
+            findings.append(_missing(record))
+            checkpoints.append(_unreadable(record))
         else:
             records[path] = record
-    present = [_read(record, path) for path, record in records.items()]
-    return tuple(sorted([*present, *missing], key=lambda k: (k.step, k.epoch, str(k.path))))
+    for path, row in records.items():
+        try:
+            load_checkpoint(path)
+            checkpoint = read_manifest(path).kept(path)
+        except CheckpointError as error:
+            is_gone = isinstance(path, RemotePath) and isinstance(
+                error.__cause__, FileNotFoundError
+            )
+            if is_gone and row is not None:
+                findings.append(_missing(row))
+                checkpoint = _unreadable(row)
+            else:
+                checkpoint = _damaged_checkpoint(row, path)
+                findings.append(_damage(checkpoint, error))
+        checkpoints.append(checkpoint)
+        if checkpoint.good and row is not None and checkpoint.digest != row.digest:
+            message = (
+                f"{_named(checkpoint)} has the digest {checkpoint.digest} in {path}, "
+                f"but {row.digest} in the database"
+            )
+            findings.append(Finding("error", "digest", message, step=checkpoint.step))
+    checkpoints.sort(key=lambda c: (c.step, c.epoch, str(c.path)))
+    return TrialFiles(tuple(checkpoints), tuple(findings))
 
 
-def _read(record: CheckpointRecord | None, path: Location) -> StoredCheckpoint:
-    try:
-        loaded = load_checkpoint(path)
-    except CheckpointError as error:
-        lost = isinstance(path, RemotePath) and isinstance(error.__cause__, FileNotFoundError)
-        if lost and record is not None:
-            return StoredCheckpoint(record.step, record.epoch, record)
-        return _damaged(record, path, error)
-    between_epochs = loaded.state["position"]["step_in_epoch"] == 0
-    last_epoch = max(0, loaded.epoch - 1) if between_epochs else loaded.epoch
-    return StoredCheckpoint(
-        loaded.step, loaded.epoch, record, path, read_manifest(path), last_epoch=last_epoch
+def _named(checkpoint: KeptCheckpoint | CheckpointRecord) -> str:
+    return f"the checkpoint of step {checkpoint.step}"
+
+
+def _missing(record: CheckpointRecord) -> Finding:
+    message = (
+        f"{_named(record)} is not on this machine ({record.path}); only its digest is compared"
     )
+    return Finding("note", "file", message, step=record.step)
 
 
-def _damaged(
-    record: CheckpointRecord | None, path: Location, error: CheckpointError
-) -> StoredCheckpoint:
-    manifest = None
-    names = {}
-    # The damage may be in these very files; the finding names what can still be read.
-    with suppress(ValueError, AttributeError, TypeError, CheckpointError):
-        manifest = read_manifest(path)
-        names = variable_names(decode_values(read_file(path, STATE_FILE)))
-    position = manifest or record or CheckpointName.parse(path.name)
-    step = 0 if position is None else position.step
+def _unreadable(record: CheckpointRecord) -> KeptCheckpoint:
+    path = parse_location(record.path)
+    return KeptCheckpoint(record.step, record.epoch, path, good=False, digest=record.digest)
+
+
+def _damaged_checkpoint(record: CheckpointRecord | None, path: Location) -> KeptCheckpoint:
+    if record is not None:
+        return replace(_unreadable(record), path=path)
+    with suppress(CheckpointError):
+        return replace(read_manifest(path).kept(path), good=False)
+    name = CheckpointName.parse(path.name)
+    return KeptCheckpoint(0 if name is None else name.step, 0, path, good=False)
+
+
+def _damage(checkpoint: KeptCheckpoint, error: CheckpointError) -> Finding:
+    """Return the finding on a damaged checkpoint, with the user's name of the damaged variable."""
+    subject = "file"
     message = str(error)
-    file = str(path)
-    variable = None
-    if isinstance(error, CorruptCheckpointError):
-        file = error.file
-        if error.tensor is not None:
-            variable = names.get(error.tensor, error.tensor)
-            message += f" ({variable})"
-    finding = VerifyFinding("error", "file", message, step=step, file=file, variable=variable)
-    return StoredCheckpoint(step, getattr(position, "epoch", 0), record, path, manifest, finding)
-
-
-class _Findings:
-    """List of findings on one trial; what the replay contradicts is an error if exactness is promised."""
-
-    def __init__(self, settings: StudySettings) -> None:
-        self.found: list[VerifyFinding] = []
-        self._level: Level = "error" if settings.deterministic else "warning"
-
-    def replay_differs(
-        self, what: str, message: str, *, excused: bool = False, **details: Any
-    ) -> None:
-        """Add a finding that only the replay shows."""
-        level: Level = "note" if excused else self._level
-        self.found.append(VerifyFinding(level, what, message, by_replay=True, **details))
-
-    def contradiction(self, what: str, message: str, **details: Any) -> None:
-        """Add an error that the stored data show alone."""
-        self.found.append(VerifyFinding("error", what, message, **details))
-
-    def note(self, what: str, message: str, step: int | None = None) -> None:
-        self.found.append(VerifyFinding("note", what, message, step=step))
+    if isinstance(error, CorruptCheckpointError) and error.tensor is not None:
+        subject = error.tensor
+        # The damage may be in this very file; the finding names what can still be read.
+        with suppress(ValueError, AttributeError, TypeError, CheckpointError):
+            names = variable_names(decode_values(read_file(checkpoint.path, STATE_FILE)))
+            subject = names.get(error.tensor, error.tensor)
+        message += f" ({subject})"
+    return Finding("error", subject, message, step=checkpoint.step)
 
 
 def findings_of(
     record: TrialRecord,
-    checkpoints: Sequence[StoredCheckpoint],
+    files: TrialFiles,
     comparison: ReplayComparison,
     settings: StudySettings,
-) -> list[VerifyFinding]:
+) -> list[Finding]:
     """Return all differences between a finished trial and its replay; causes precede their effects."""
-    findings = _Findings(settings)
-    end = comparison.replayed.end
-    _ending(findings, record, comparison.replayed)
-    findings.found += [
-        checkpoint.damage for checkpoint in checkpoints if checkpoint.damage is not None
-    ]
-    reported = _metrics(findings, record, comparison)
-    _digests(findings, checkpoints)
-    by_position = {(checkpoint.step, checkpoint.epoch): checkpoint for checkpoint in checkpoints}
-    for position, compared in comparison.checkpoints.items():
-        _checkpoint(findings, by_position[position], compared, reported=reported)
-    _own_digest(findings, record, checkpoints)
-    if isinstance(end, Finished):
-        names = [objective.name for objective in settings.objectives]
-        _results(findings, record, end, names, max(comparison.replayed.epochs, default=None))
+    level: Level = "error" if settings.deterministic else "warning"
+    replayed = comparison.replayed
+    findings = [Finding(level, subject, message) for subject, message in _ending(record, replayed)]
+    findings += files.findings
+    user_objects = replayed.user_objects
+
+    def add(
+        where: str, differing: Sequence[Difference], epoch: int | None, step: int | None = None
+    ) -> None:
+        if differing:
+            line = line_of_differences(differing, user_objects)
+            message = f"{where}{listed(differing)}"
+            findings.append(Finding(level, differing[0].name, message, line, epoch, step))
+
+    of_epochs = errors(comparison.epochs)
+    add("", of_epochs, min((d.epoch for d in of_epochs if d.epoch is not None), default=None))
+    checkpoints = files.by_position
+    for position, of_checkpoint in comparison.checkpoints.items():
+        checkpoint = checkpoints[position]
+        differing = errors(of_checkpoint)
+        if of_epochs:
+            # Each checkpoint has the history of metrics, which are reported already.
+            differing = [d for d in differing if not d.is_of_metrics]
+        add(f"{_named(checkpoint)}: ", differing, _last_epoch(checkpoint), checkpoint.step)
+    findings += _own_digest(record)
+    add("", errors(comparison.end), max(replayed.epochs, default=None))
+    findings += notes_on_excused(comparison.differences, user_objects)
     if comparison.repeats is False:
-        findings.note("replay", "a second replay differs from both: the trial is nondeterministic")
-    for checkpoint in checkpoints:
-        if checkpoint.path is None and checkpoint.recorded is not None:
-            where = f"{checkpoint} is not on this machine ({checkpoint.recorded.path})"
-            findings.note("file", f"{where}; only its digest is compared", checkpoint.step)
-        if (checkpoint.step, checkpoint.epoch) not in comparison.checkpoints:
-            message = f"{checkpoint} is not compared, because the replay has no checkpoint there"
-            findings.note("checkpoint", message, checkpoint.step)
-    return findings.found
+        message = "a second replay differs from both: the trial is nondeterministic"
+        findings.append(Finding("note", "replay", message))
+    for position in sorted(checkpoints.keys() - comparison.checkpoints.keys()):
+        checkpoint = checkpoints[position]
+        message = (
+            f"{_named(checkpoint)} is not compared, because the replay has no checkpoint there"
+        )
+        findings.append(Finding("note", "checkpoint", message, step=checkpoint.step))
+    return findings
 
 
-def _ending(findings: _Findings, record: TrialRecord, replayed: Replayed) -> None:
-    """Find parameters that the replay and the trial do not share, or the failure of the replay."""
-    for misfit in replayed.misfits:
-        findings.replay_differs("parameter", misfit)
+def _last_epoch(checkpoint: KeptCheckpoint) -> int:
+    """Return the last epoch with steps before ``checkpoint``, from 0."""
+    # Only a checkpoint at an epoch's end has metrics.
+    return max(0, checkpoint.epoch - 1) if checkpoint.metrics else checkpoint.epoch
+
+
+def _ending(record: TrialRecord, replayed: Replayed) -> list[tuple[str, str]]:
+    """Return parameters that the replay and the trial do not share, or the failure of the replay."""
     if replayed.misfits:
-        return
+        return [("parameter", misfit) for misfit in replayed.misfits]
     if isinstance(replayed.end, Failed):
         first = max(replayed.epochs, default=-1) + 1
         when = f"after epoch {first}" if first else "before its first epoch ended"
         message = f"the trial is {record.state}, but its replay failed {when}: {replayed.end.error}"
-        findings.replay_differs("replay", message, epoch=first)
-        return
-    for name, value in record.params.items():
-        if name not in replayed.asked:
-            message = f"the trial has parameter {name!r}, but its replay does not suggest it"
-            findings.replay_differs("parameter", message, variable=name, stored=value)
-
-
-def _metrics(findings: _Findings, record: TrialRecord, comparison: ReplayComparison) -> bool:
-    """Find metrics that differ: those of the first epochs, and how many more there are; return whether any does."""
-    replayed = comparison.replayed
-    excused = {difference.path for difference in comparison.epochs if difference.level == "note"}
-    stored_metrics = {epoch.epoch: epoch.metrics for epoch in record.epochs}
-    replayed_metrics = replayed.metrics
-    if isinstance(replayed.end, Failed):
-        stored_metrics = {
-            epoch: metrics for epoch, metrics in stored_metrics.items() if epoch in replayed_metrics
-        }
-    differing: dict[int, list[str]] = {}
-    for epoch in sorted({*stored_metrics, *replayed_metrics}):
-        stored_values = stored_metrics.get(epoch, {})
-        replayed_values = replayed_metrics.get(epoch, {})
-        for name in dict.fromkeys((*stored_values, *replayed_values)):
-            if not _equal(stored_values.get(name), replayed_values.get(name)):
-                differing.setdefault(epoch, []).append(name)
-    for epoch in [*differing][:_SHOWN_EPOCHS]:
-        for name in differing[epoch]:
-            stored_value = stored_metrics.get(epoch, {}).get(name)
-            replayed_value = replayed_metrics.get(epoch, {}).get(name)
-            values = (
-                f"{_shown(stored_value)} in the database and {_shown(replayed_value)} in the replay"
-            )
-            message = f"epoch {epoch + 1}: {name} is {values}"
-            details: dict[str, Any] = {
-                "epoch": epoch,
-                "variable": name,
-                "stored": stored_value,
-                "replayed": replayed_value,
-            }
-            is_excused = epoch_path(epoch, name) in excused
-            findings.replay_differs("metric", message, excused=is_excused, **details)
-    if len(differing) > _SHOWN_EPOCHS:
-        rest = len(differing) - _SHOWN_EPOCHS
-        last = max(differing) + 1
-        findings.note("metric", f"further epochs that differ: {rest}; the last is epoch {last}")
-    return bool(differing)
-
-
-def _digests(findings: _Findings, checkpoints: Sequence[StoredCheckpoint]) -> None:
-    """Find checkpoints whose digests in the database and in the files differ."""
-    for checkpoint in checkpoints:
-        if checkpoint.recorded is None or checkpoint.manifest is None:
-            continue
-        files = checkpoint.manifest.digest
-        database = checkpoint.recorded.digest
-        if files != database:
-            message = (
-                f"{checkpoint} has the digest {files} in {checkpoint.path}, "
-                f"but {database} in the database"
-            )
-            details = {"step": checkpoint.step, "file": str(checkpoint.path), "stored": database}
-            findings.contradiction("checkpoint", message, **details)
-
-
-def _checkpoint(
-    findings: _Findings,
-    checkpoint: StoredCheckpoint,
-    compared: ComparedCheckpoint,
-    *,
-    reported: bool,
-) -> None:
-    """Find the differences between a kept checkpoint and the replay's.
-
-    ``reported``: differing metrics are reported already, and each checkpoint has their history.
-    """
-    details: dict[str, Any] = {"epoch": checkpoint.last_epoch, "step": checkpoint.step}
-    file = None if checkpoint.path is None else str(checkpoint.path)
-    differing = errors(compared.differences)
-    variables = [difference for difference in differing if difference.component in VARIABLES]
-    if variables:
-        message = f"{checkpoint}: {_first(variables, compared.tensors)}"
-        findings.replay_differs("tensor", message, file=file, variable=variables[0].name, **details)
-    elif (
-        checkpoint.whole is None
-        and checkpoint.recorded
-        and checkpoint.recorded.digest != compared.digest
-    ):
-        digest = checkpoint.recorded.digest
-        missing = "not on this machine" if checkpoint.path is None else "damaged"
-        message = (
-            f"{checkpoint} has the digest {digest} in the database, but {compared.digest} in the replay; its "
-            f"files are {missing}, so no variable can be named"
-        )
-        findings.replay_differs(
-            "checkpoint", message, stored=digest, replayed=compared.digest, **details
-        )
-    rest = []
-    for difference in differing:
-        is_reported = reported and difference.path.startswith(("history", "position/logs"))
-        if difference not in variables and not is_reported:
-            rest.append(difference)
-    # State of callbacks depends on the weights: if the weights differ, they are the cause.
-    effects = [difference for difference in rest if difference.excusable] if variables else []
-    states = [difference for difference in rest if difference not in effects]
-    for difference in states[:_SHOWN_VALUES]:
-        findings.replay_differs(
-            "state", f"{checkpoint}: {difference}", file=file, variable=difference.name, **details
-        )
-    if len(states) > _SHOWN_VALUES:
-        more = len(states) - _SHOWN_VALUES
-        findings.note("state", f"{checkpoint}: {more} more values differ", checkpoint.step)
-    measured = [difference for difference in compared.differences if difference.level == "note"]
-    for group, why in ((effects, "as the weights do"), (measured, "on which no result depends")):
-        if group:
-            names = ", ".join(difference.name for difference in group[:_SHOWN_VALUES])
-            findings.note("state", f"{checkpoint}: {names} differ, {why}", checkpoint.step)
-
-
-def _own_digest(
-    findings: _Findings, record: TrialRecord, checkpoints: Sequence[StoredCheckpoint]
-) -> None:
-    """Find out whether the trial's digest is that of the checkpoint at its end."""
-    ended = max((attempt.end_step or 0 for attempt in record.attempts), default=0)
-    recorded = [
-        checkpoint.recorded for checkpoint in checkpoints if checkpoint.recorded is not None
+        return [("replay", message)]
+    missing = [name for name in record.params if name not in replayed.asked]
+    return [
+        ("parameter", f"the trial has parameter {name!r}, but its replay does not suggest it")
+        for name in missing
     ]
-    last = recorded[-1] if recorded else None
-    if last is not None and last.step == ended and record.digest not in (None, last.digest):
-        message = (
-            f"the trial's digest is {record.digest}, but that of its last checkpoint, at step "
-            f"{last.step}, is {last.digest}"
-        )
-        findings.contradiction("digest", message, step=last.step, stored=record.digest)
 
 
-def _results(
-    findings: _Findings,
-    record: TrialRecord,
-    end: Finished,
-    objectives: Sequence[str],
-    epoch: int | None,
-) -> None:
-    """Find objectives and a final digest that differ, after the replay's last epoch."""
-    replayed_values = dict(zip(objectives, (end.value, *end.further_values), strict=False))
-    stored_values: Mapping[str, float | None] = record.values or {objectives[0]: record.value}
-    for name in objectives:
-        stored_value = stored_values.get(name)
-        replayed_value = replayed_values.get(name)
-        subject = f"value ({name})"
-        if not _equal(stored_value, replayed_value):
-            message = (
-                f"the trial's {subject} is {_shown(stored_value)}, "
-                f"but the replay's is {_shown(replayed_value)}"
-            )
-            details: dict[str, Any] = {
-                "variable": subject,
-                "stored": stored_value,
-                "replayed": replayed_value,
-            }
-            findings.replay_differs("value", message, epoch=epoch, **details)
-    if record.digest not in (None, end.digest):
-        message = f"the final digest is {record.digest}, but the replay's is {end.digest}"
-        details = {"stored": record.digest, "replayed": end.digest}
-        findings.replay_differs("digest", message, epoch=epoch, **details)
+def _own_digest(record: TrialRecord) -> list[Finding]:
+    """Return a finding if the trial's digest is not that of the checkpoint at its end."""
+    ended = max((attempt.end_step or 0 for attempt in record.attempts), default=0)
+    last = max(record.checkpoints, key=lambda c: (c.step, c.epoch, c.path), default=None)
+    if last is None or last.step != ended or record.digest in (None, last.digest):
+        return []
+    message = (
+        f"the trial's digest is {record.digest}, but that of its last checkpoint, at step "
+        f"{last.step}, is {last.digest}"
+    )
+    return [Finding("error", "digest", message, step=last.step)]
 
 
 def compare_end_models(
-    record: TrialRecord,
-    checkpoints: Sequence[StoredCheckpoint],
+    files: TrialFiles,
     replayed: Replayed,
     settings: StudySettings,
     *,
+    number: int,
     paths: RunPaths,
     replay: RunPaths,
-) -> list[VerifyFinding]:
-    """Return the differences between the models at the end of a trial and its replay.
+) -> list[Finding]:
+    """Return the differences between the models at the end of trial ``number`` and its replay.
 
     ``paths`` and ``replay`` are the directories of the two; a replay that did not reach its end is not compared.
     """
-    findings = _Findings(settings)
+    level: Level = "error" if settings.deterministic else "warning"
     if not isinstance(replayed.end, Finished) or replayed.end.outcome != "complete":
         return []
-    checkpoint_paths = [
-        checkpoint.path for checkpoint in checkpoints if checkpoint.path is not None
-    ]
-    locations = [paths.end_model(record.number), *map(end_model_beside, reversed(checkpoint_paths))]
+    beside = [end_model_beside(checkpoint.path) for checkpoint in reversed(files.checkpoints)]
+    locations = [paths.end_model(number), *beside]
     try:
         end = find_end(dict.fromkeys(locations))
     except CheckpointError as error:
-        findings.contradiction("file", str(error), file=str(locations[0]))
-        return findings.found
+        return [Finding("error", "file", str(error))]
     if end is None:
         message = "the trial has no stored model at the end, so that was not compared"
-        findings.note("checkpoint", message)
-        return findings.found
-    model = with_variables(
-        end, [checkpoint.whole for checkpoint in checkpoints if checkpoint.whole is not None]
-    )
+        return [Finding("note", "checkpoint", message)]
+    model = with_variables(end, files.readable)
     if model is None:
         # The damage of that checkpoint is a separate finding.
         return []
-    last = replay.checkpoints(record.number, replayed.processes)
-    replay_end = find_end([replay.end_model(record.number)])
+    last = replay.checkpoints(number, replayed.processes)
+    replay_end = find_end([replay.end_model(number)])
     replayed_model = replay_end and with_variables(replay_end, list_checkpoints(last))
     if replayed_model is None:
-        findings.replay_differs("tensor", "the replay has no model at the end", step=end.step)
-        return findings.found
-    sides = ("in the kept model", "in the replay's")
-    if differing := compare_model(model.tensors, replayed_model.tensors, model.state, sides):
-        tensors = sum(
-            name.startswith("model/") for name in {*model.tensors, *replayed_model.tensors}
-        )
-        message = f"the model at the end: {_first(differing, tensors)}"
-        epoch = max(0, model.epoch - 1)
-        details: dict[str, Any] = {"epoch": epoch, "step": model.step, "file": str(end.path)}
-        findings.replay_differs("tensor", message, variable=differing[0].name, **details)
-    return findings.found
-
-
-def _first(differing: Sequence[Difference], tensors: int) -> str:
-    """Return a phrase with the first difference, and how many of ``tensors`` differ."""
-    name = differing[0].name
-    extent = differing[0].how.removeprefix("differs ")
-    return f"{name} is the first that differs ({extent}); {len(differing)} of {tensors} tensors do"
-
-
-def _equal(one: float | None, other: float | None) -> bool:
-    """Return whether two metrics have the same bits; NaN equals NaN, and None equals None."""
-    return json.dumps(one) == json.dumps(other)
-
-
-def _shown(value: float | None) -> str:
-    return "missing" if value is None else repr(value)
+        return [Finding(level, "replay", "the replay has no model at the end", step=end.step)]
+    differing = compare_model(model.tensors, replayed_model.tensors, model.state, _SIDES)
+    if not differing:
+        return []
+    message = f"the model at the end: {listed(differing)}"
+    epoch = max(0, model.epoch - 1)
+    return [Finding(level, differing[0].name, message, epoch=epoch, step=model.step)]
 
 
 STOPPED = "the verification was stopped; verdicts until then are stored"
@@ -825,7 +608,7 @@ def verify_study(request: VerifyRequest) -> StudyVerification:
             source, request.options.isolation, lambda message: request.listener(Notice(message))
         )
         with opened as (launcher, loaded):
-            settings = unchanged_settings(repository, row, loaded)
+            settings = unchanged_settings(row, loaded)
             return verify_with(request, repository, settings, launcher)
 
 
@@ -884,45 +667,41 @@ class _Verifier:
     ) -> TrialVerification:
         started = time.monotonic()
         promised = self.settings.deterministic
-        checkpoints = kept_checkpoints_of(record, self._paths)
+        files = read_files(record, self._paths)
         steps = [a.end_step or 0 for a in record.attempts] + [c.step for c in record.checkpoints]
         kill = None
         interrupt = self.request.interrupt
         if interrupt:
             kill = where_to_kill(self.request.seed, record.number, max(steps, default=0))
-        comparison, findings = self._replay(record, checkpoints, kill)
+        comparison, findings = self._replay(record, files, kill)
         replayed = comparison.replayed
         self.surroundings = replayed.fingerprint
+        differs = any(finding.level == "error" for finding in findings)
         if interrupt and kill is None:
-            findings.append(VerifyFinding("note", "replay", "the trial is too short for a kill"))
-        if kill is not None and any(finding.level == "error" for finding in findings):
-            _, undisturbed = self._replay(record, checkpoints, None)
+            findings.append(Finding("note", "replay", "the trial is too short for a kill"))
+        if kill is not None and differs:
+            _, undisturbed = self._replay(record, files, None)
             message = "a replay without a kill equals the trial: only the resumed replay differs"
             if any(finding.level == "error" for finding in undisturbed):
                 message = "a replay without a kill differs too: the trial is nondeterministic"
-            findings.append(VerifyFinding("note", "replay", message))
+            findings.append(Finding("note", "replay", message))
         if not promised:
             message = "the study has deterministic=False: exactness is not promised"
-            findings.append(VerifyFinding("note", "promise", message))
+            findings.append(Finding("note", "promise", message))
+        findings += _changes_of_environment(ran_under, replayed.fingerprint, differs=differs)
         shared = list(self._shared_files(record))
-        epochs = [epoch for epoch in record.epochs if epoch.epoch in replayed.epochs]
         verification = TrialVerification(
             study=self.settings.name,
             number=record.number,
             mode="interrupt" if interrupt else "replay",
             findings=(*findings, *shared),
-            explanations=_explanations(ran_under, replayed.fingerprint),
-            compared=Compared(
-                epochs=len(epochs),
-                metrics=sum(len(epoch.metrics) for epoch in epochs),
-                checkpoints=len(comparison.checkpoints),
-                tensors=sum(checkpoint.tensors for checkpoint in comparison.checkpoints.values()),
-            ),
             replay=ReplayRun(
                 isolation=self.launcher.isolation,
                 seconds=replayed.seconds,
                 steps=getattr(replayed.end, "step", None),
                 starts=tuple(replayed.starts),
+                epochs=sum(epoch.epoch in replayed.epochs for epoch in record.epochs),
+                checkpoints=len(comparison.checkpoints),
                 killed_at=None if kill is None else kill.after,
                 seed=None if kill is None else self.request.seed,
             ),
@@ -935,7 +714,7 @@ class _Verifier:
         self.listener(TrialVerified(record.number, verification.verdict, seconds))
         return verification
 
-    def _shared_files(self, record: TrialRecord) -> Iterator[VerifyFinding]:
+    def _shared_files(self, record: TrialRecord) -> Iterator[Finding]:
         """Yield a finding for each file that the replay finds, and that another trial wrote or this one lacked."""
         for file in (*record.files["written"], *record.files["read"]):
             path = file["path"]
@@ -954,17 +733,18 @@ class _Verifier:
                 f"no verdict on independence: trial {record.number} {problem}; `sweeper check` trains "
                 "without it and tells whether trials depend on each other"
             )
-            yield VerifyFinding("warning", "files", message, file=path)
+            yield Finding("warning", "files", message)
 
     def _replay(
-        self, record: TrialRecord, checkpoints: Sequence[StoredCheckpoint], kill: Kill | None
-    ) -> tuple[ReplayComparison, list[VerifyFinding]]:
+        self, record: TrialRecord, files: TrialFiles, kill: Kill | None
+    ) -> tuple[ReplayComparison, list[Finding]]:
         """Run the trial again, and compare it with what is stored."""
         pruned_after = None
         if record.state == "pruned":
             pruned_after = max((e.epoch for e in record.epochs), default=None)
+        settings = self.settings
         order = ReplayOrder(
-            settings=replace(self.settings, epochs=record.length or self.settings.epochs),
+            settings=replace(settings, epochs=record.length or settings.epochs),
             number=record.number,
             answer=Answers(record.params, record.distributions),
             prune_after=pruned_after,
@@ -972,45 +752,50 @@ class _Verifier:
             when_stopped=STOPPED,
             proposals=record.proposals,
         )
+        objectives = [objective.name for objective in settings.objectives]
+        values: Mapping[str, float | None] = record.values or {objectives[0]: record.value}
+        reference = Reference(
+            checkpoints=files.by_position,
+            files=str(self._paths.trial_files(record.number)),
+            epochs={epoch.epoch: epoch.metrics for epoch in record.epochs},
+            results=results_of(objectives, [*map(values.get, objectives)], record.digest),
+            sides=_SIDES,
+        )
         with scratch_directory("verify") as directory:
             replay = ComparedReplay(
+                reference,
                 prepare=lambda _: order,
                 directory=Path(directory),
-                references={
-                    (checkpoint.step, checkpoint.epoch): checkpoint.whole
-                    for checkpoint in checkpoints
-                },
-                files=str(self._paths.trial_files(record.number)),
                 launchers=[self.launcher],
                 stopping=self.stopping,
-                epochs={epoch.epoch: epoch.metrics for epoch in record.epochs},
-                sides=("in the kept checkpoint", "in the replay"),
-                tell=self.listener,
+                listener=self.listener,
             )
             comparison = replay.run()
-            findings = findings_of(record, checkpoints, comparison, self.settings)
-            ends = RunPaths(replay.first, self.settings.name)
+            findings = findings_of(record, files, comparison, settings)
             findings += compare_end_models(
-                record,
-                checkpoints,
+                files,
                 comparison.replayed,
-                self.settings,
+                settings,
+                number=record.number,
                 paths=self._paths,
-                replay=ends,
+                replay=RunPaths(replay.first, settings.name),
             )
         return comparison, findings
 
 
-def _explanations(
-    ran_under: Sequence[tuple[int, Mapping[str, Any]]], current: Mapping[str, Any]
-) -> tuple[str, ...]:
-    """Return the differences between the environments of the replay and of each attempt."""
+def _changes_of_environment(
+    ran_under: Sequence[tuple[int, Mapping[str, Any]]], current: Mapping[str, Any], *, differs: bool
+) -> list[Finding]:
+    """Return a note for each difference between the environments of the replay and of an attempt."""
     attempts_of: dict[str, list[int]] = {}
     for attempt, fingerprint in ran_under:
         for difference in differences(fingerprint, current):
             attempts_of.setdefault(difference, []).append(attempt)
-    several = len(ran_under) > 1
-    return tuple(
-        f"{difference} (attempt {', '.join(map(str, attempts))})" if several else difference
+    effect = "could explain the difference" if differs else "does not change the result"
+    messages = [
+        f"{difference} (attempt {', '.join(map(str, attempts))}), which {effect}"
         for difference, attempts in attempts_of.items()
-    )
+    ]
+    if differs and not messages:
+        messages.append("no known difference of the environment explains the difference")
+    return [Finding("note", "environment", message) for message in messages]

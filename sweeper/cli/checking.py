@@ -47,16 +47,14 @@ def check(
     report = check_study(
         source,
         workers=settings.workers,
-        tell=lambda activity: typer.echo(f"{activity} ...", err=True),
+        notify=lambda activity: typer.echo(f"{activity} ...", err=True),
     )
     if flags.as_json:
         print_json(report.to_json())
     else:
-        from sweeper.views.verb_tables import check_page
-
-        run = settings.command("run", source, workers=flags.workers)
-        commands = (run,) if report.holds else ()
-        print_table(check_page(report, commands))
+        typer.echo(str(report))
+        if report.holds:
+            typer.echo(f"\nnext:\n  {settings.command('run', source, workers=flags.workers)}")
     if not report.holds:
         raise typer.Exit(1 if report.lacks_packages else DOES_NOT_HOLD)
 

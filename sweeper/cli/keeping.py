@@ -250,7 +250,7 @@ def gc(
                     keep=keep,
                     dry_run=dry_run,
                     checkpoints=settings.checkpoints_location,
-                    tell=garbage.append,
+                    notify=garbage.append,
                 )
         except BaseException:
             # Deleted files are listed even if a later study fails.
@@ -335,7 +335,7 @@ def rm(
     flags: Flags,
 ) -> None:
     """Remove a study: its trials, their checkpoints and logs, and its rows in the database."""
-    from sweeper.run.stored_study import remove_study, study_directories
+    from sweeper.run.removed_study import remove_study, study_directories
 
     settings = flags.settings()
     paths = RunPaths(

@@ -89,7 +89,7 @@ class Ending:
         final: Whether a crashed or lost attempt was the trial's last, so that the trial has failed.
         value_of: See `TrialRecord.value_of`.
         fault: Kind of fault to count; an outcome "crashed" counts as a crash by itself.
-        goes_on: Whether the trial will be resumed although the attempt has failed.
+        will_resume: Whether the trial will be resumed although the attempt has failed.
         rung: Number of epochs after which a paused attempt stopped.
         draws_again: Whether a trial that has not trained draws its parameters again when it is resumed.
         reuses: Number of the trial whose result a "reused" one takes.
@@ -105,7 +105,7 @@ class Ending:
     further_values: tuple[float, ...] = ()
     value_of: str | None = None
     fault: Fault | None = None
-    goes_on: bool = False
+    will_resume: bool = False
     rung: int | None = None
     draws_again: bool = False
     reuses: int | None = None
@@ -113,7 +113,7 @@ class Ending:
     @property
     def result(self) -> optuna_rows.TrialResult | None:
         """Return the trial's result; None if the trial will be resumed."""
-        if self.outcome == "failed" and self.goes_on:
+        if self.outcome == "failed" and self.will_resume:
             return None
         if self.outcome in ("complete", "pruned", "failed"):
             return self.outcome

@@ -59,7 +59,7 @@ class Claim:
         identity: The study's identity, which is in its checkpoints.
         definition: The fingerprint of the study's definition.
         former: Fingerprints of earlier definitions, whose changes were accepted.
-        anew_after: The last attempt whose checkpoints are not used, because it ran under another
+        ignore_checkpoints_through: The last attempt whose checkpoints are not used, because it ran under another
             definition; 0 for none.
         pause_after: Number of epochs after which the trial pauses; None if it trains to its end.
         epochs: Its number of epochs, if it was extended; None for the definition's.
@@ -81,7 +81,7 @@ class Claim:
     identity: str = field(default="", compare=False)
     definition: str = field(default="", compare=False)
     former: tuple[str, ...] = field(default=(), compare=False)
-    anew_after: int = 0
+    ignore_checkpoints_through: int = 0
     pause_after: int | None = None
     epochs: int | None = None
     extended: bool = False

@@ -153,7 +153,6 @@ class Repository:
 
     record_verdict = writing(verdicts.record_verdict)
     fingerprints = reading(verdicts.fingerprints)
-    definition_differences = reading(verdicts.definition_differences)
 
     record_evaluation = writing(verdicts.record_evaluation)
 
@@ -165,7 +164,7 @@ class Repository:
     check_at_rest = reading(requests.check_at_rest)
     delete_study = writing(requests.delete_study)
     rename_study = writing(requests.rename_study)
-    names_set_aside = reading(requests.names_set_aside)
+    names_of_renamed = reading(requests.names_of_renamed)
 
     def __init__(self, database: Database) -> None:
         self.database = database

@@ -86,7 +86,12 @@ def begin_anew(connection: Connection, trial: AnyRow, *, seed: int | None = None
         connection.execute(sa.delete(table).where(table.trial_id == trial.id))
     forget_rungs(connection, trial.id)
     seed = trial.seed if seed is None else seed
-    columns = {**UNFINISHED, **UNPROPOSED, "anew_after": trial.current_attempt, "seed": seed}
+    columns = {
+        **UNFINISHED,
+        **UNPROPOSED,
+        "ignore_checkpoints_through": trial.current_attempt,
+        "seed": seed,
+    }
     change(connection, Trial, trial.id, **columns)
     optuna_rows.reopen_trial(connection, trial.optuna_trial_id, anew=True)
 
@@ -216,7 +221,7 @@ def delete_study(connection: Connection, name: str) -> None:
 def rename_study(connection: Connection, name: str, new: str, moved: Mapping[str, str]) -> None:
     """Rename a study that is at rest to a free name, and change the paths of its files that were ``moved``."""
     study = lock_study(connection, name)
-    check_at_rest(connection, name, "set aside")
+    check_at_rest(connection, name, "renamed")
     if new in (*study_names(connection), *optuna_rows.study_names(connection)):
         msg = f"the database already has a study {new!r}"
         raise UsageError(msg)
@@ -235,7 +240,7 @@ def rename_study(connection: Connection, name: str, new: str, moved: Mapping[str
                 )
 
 
-def names_set_aside(connection: Connection, name: str) -> tuple[str, ...]:
+def names_of_renamed(connection: Connection, name: str) -> tuple[str, ...]:
     """Return the names of earlier studies of this name that were renamed."""
     names = {*study_names(connection), *optuna_rows.study_names(connection)}
     return tuple(sorted(taken for taken in names if taken.startswith(f"{name}~")))

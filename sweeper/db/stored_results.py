@@ -533,7 +533,7 @@ def codes_of_trials(connection: Connection, trial_ids: sa.Select[int]) -> dict[i
     rows = connection.execute(
         sa.select(Attempt.trial_id, Attempt.definition, Attempt.start_step)
         .join(Trial, Trial.id == Attempt.trial_id)
-        .where(Attempt.trial_id.in_(trial_ids), Attempt.number > Trial.anew_after)
+        .where(Attempt.trial_id.in_(trial_ids), Attempt.number > Trial.ignore_checkpoints_through)
         .order_by(Attempt.id)
     )
     codes: dict[int, list[str]] = {}
@@ -638,7 +638,13 @@ def _trial_stamps(connection: Connection, study_id: int) -> dict[int, tuple[Any,
             _of_trial(Checkpoint.trial_id, sa.func.max(Checkpoint.id)),
             _of_trial(Checkpoint.trial_id, sa.func.count()),
             *(Trial.result, Trial.current_attempt, Trial.paused),
-            *(Trial.digest, Trial.epochs, Trial.anew_after, Attempt.outcome, Attempt.pid),
+            *(
+                Trial.digest,
+                Trial.epochs,
+                Trial.ignore_checkpoints_through,
+                Attempt.outcome,
+                Attempt.pid,
+            ),
             *(Attempt.start_step, Attempt.end_step),
             *(sa.func.length(Attempt.files), sa.func.length(Attempt.fingerprint)),
             _of_trial(Evaluation.trial_id, sa.func.max(Evaluation.id)),

@@ -84,13 +84,17 @@ class StudyRow:
         """Return the objectives, in order."""
         return objectives_of(self)
 
+    def changes_since(self, earlier: StudyRow) -> list[str]:
+        """Return the differences of this definition and code from the ``earlier`` ones, one phrase each."""
+        return changes_between(earlier, self)
+
 
 def objectives_of(study: AnyRow | StudyRow) -> tuple[Objective, ...]:
     """Return the objectives of a study's row or record, in order."""
     further = study.definition.get("further_objectives", ())
     return (
         Objective(study.objective, study.direction),
-        *(Objective(name, direction) for name, direction in further),
+        *(Objective(**objective) for objective in further),
     )
 
 

@@ -162,7 +162,7 @@ class Study(Base):
 class Trial(Base):
     """One trial. ``result`` is "complete", "pruned" or "failed", and null before the end.
 
-    Attempts up to ``anew_after`` ran under another definition, so their checkpoints are not used.
+    Attempts up to ``ignore_checkpoints_through`` ran under another definition, so their checkpoints are not used.
     A trial that ``reuses`` another one is not claimed, and ends with it. ``paused`` is set only while a trial
     waits at a rung of its budget, or is promoted and not yet claimed.
 
@@ -198,7 +198,7 @@ class Trial(Base):
     memory_faults: Mapped[int] = mapped_column(server_default="0")
     errors: Mapped[int] = mapped_column(server_default="0")
     result: Mapped[str | None] = mapped_column(String(16))
-    anew_after: Mapped[int] = mapped_column(server_default="0")
+    ignore_checkpoints_through: Mapped[int] = mapped_column(server_default="0")
     paused: Mapped[str | None] = mapped_column(
         String(8), comment='"waits" at a rung, or "promoted"'
     )

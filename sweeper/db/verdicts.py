@@ -16,12 +16,9 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from sweeper.db.studies import (
-    StudyRow,
-    changes_between,
     find_study,
     find_trial,
     lock_study,
-    row_of,
     trials_of,
 )
 from sweeper.db.tables import (
@@ -74,12 +71,6 @@ def fingerprints(
     for trial, attempt, fingerprint in rows:
         by_trial[trial].append((attempt, fingerprint))
     return {trial: tuple(attempts) for trial, attempts in by_trial.items()}
-
-
-def definition_differences(connection: Connection, row: StudyRow) -> tuple[str, ...]:
-    """Return the differences between ``row``'s definition and the stored one, one phrase each."""
-    stored_row = row_of(find_study(connection, row.name))
-    return tuple(changes_between(stored_row, row))
 
 
 def exactness(connection: Connection, study: str) -> Exactness:

@@ -7,11 +7,14 @@ runs nothing: `sweeper.api.study.Study` adds that. A trial process needs only th
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, get_args
+
+from pydantic import TypeAdapter
 
 from sweeper.errors import DefinitionError
 from sweeper.records.code import CodeFingerprint, digest_of
@@ -156,33 +159,19 @@ class StudySettings:
         A field with its default value is left out, so that adding a field to this class does not
         change stored definitions.
         """
-        values = {
-            field.name: getattr(self, field.name)
-            for field in dataclasses.fields(self)
-            if getattr(self, field.name) != field.default
-        }
-        if self.grid is not None:
-            values["grid"] = {name: list(points) for name, points in self.grid.items()}
-        if self.enqueue:
-            values["enqueue"] = [dict(params) for params in self.enqueue]
-        if self.further_objectives:
-            values["further_objectives"] = [[o.name, o.direction] for o in self.further_objectives]
-        if "retries" in values:
-            values["retries"] = self.retries.to_json()
+        values: dict[str, Any] = _json_form().dump_python(self, mode="json", exclude_defaults=True)
         return values
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> StudySettings:
-        """Return the settings from the form that `to_json` returns."""
-        required = [f.name for f in dataclasses.fields(cls) if f.default is dataclasses.MISSING]
-        arguments = {f.name: values[f.name] for f in dataclasses.fields(cls) if f.name in values}
-        arguments |= {name: values[name] for name in required}
-        arguments["enqueue"] = tuple(values.get("enqueue", ()))
-        arguments["further_objectives"] = tuple(
-            Objective(name, direction) for name, direction in values.get("further_objectives", ())
-        )
-        arguments["retries"] = checked_retries(values.get("retries"))
-        return cls(**arguments)
+        """Return the settings from the form that `to_json` returns; other entries are ignored."""
+        return _json_form().validate_python(dict(values))
+
+
+@functools.cache
+def _json_form() -> TypeAdapter[StudySettings]:
+    """Return the conversion by which the settings also travel in messages."""
+    return TypeAdapter(StudySettings)
 
 
 @with_named_arguments
@@ -428,7 +417,7 @@ class StudyDefinition:
             arguments["warm_start"] = self.warm_start
         return {n: v for n, v in arguments.items() if v is not None and not isinstance(v, str)}
 
-    def makers(self) -> tuple[Callable[[Trial], Any], ...]:
+    def factories(self) -> tuple[Callable[[Trial], Any], ...]:
         """Return the factories of a trial's parts, in the order in which they run."""
         factories = (self.strategy, self.model, self.step, self.data, self.callbacks)
         return tuple(factory for factory in factories if factory is not None)

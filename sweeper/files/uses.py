@@ -11,7 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
+
+from sweeper.records.findings import Finding
 
 
 @dataclass
@@ -77,25 +79,15 @@ class TrialUses:
     uses: tuple[FileUse, ...]
 
 
-@dataclass(frozen=True)
-class FileFinding:
-    """Finding about the file at an absolute path: what was seen, and what to do next.
-
-    It is an "error" if a trial's result depends on another trial, a "warning" if it may, and a "note" if
-    trials overwrite each other's file or an input has changed.
-    """
-
-    level: Literal["error", "warning", "note"]
-    path: str
-    message: str
-
-
 CURE = "write it below `trial.directory`, which each trial has for itself"
 CURE_OR_BEFORE = f"{CURE}, or make the file before the study begins"
 
 
-def in_a_run(trial: TrialUses, others: Sequence[TrialUses]) -> Iterator[FileFinding]:
-    """Yield the findings about one trial of a run.
+def in_a_run(trial: TrialUses, others: Sequence[TrialUses]) -> Iterator[Finding]:
+    """Yield the findings about one trial of a run; the subject of each is the absolute path of a file.
+
+    It is an "error" if a trial's result depends on another trial, a "warning" if it may, and a "note" if
+    trials overwrite each other's file or an input has changed.
 
     ``others`` are attempts at other trials, of this study or earlier ones in the same database, and earlier
     attempts at the trial, the latest last.
@@ -125,7 +117,7 @@ def in_a_run(trial: TrialUses, others: Sequence[TrialUses]) -> Iterator[FileFind
                 f"{who} and {trial.who} both write {use.name}{_by(use.wrote_at)}, and what is left is one "
                 f"trial's alone; {CURE}"
             )
-            yield FileFinding("note", use.path, message)
+            yield Finding("note", use.path, message)
         elif (
             read and not (wrote or use.wrote) and _differ(read[-1][1].read_digest, use.read_digest)
         ):
@@ -133,7 +125,7 @@ def in_a_run(trial: TrialUses, others: Sequence[TrialUses]) -> Iterator[FileFind
                 f"{use.name} changed since {read[-1][0]} ran{_by(use.read_at)}: what was trained before "
                 "and after the change is ranked together, but has not read the same data"
             )
-            yield FileFinding("note", use.path, message)
+            yield Finding("note", use.path, message)
 
 
 def _uses_of(path: str, attempts: Iterable[TrialUses]) -> list[tuple[str, FileUse]]:
@@ -144,7 +136,7 @@ def _uses_of(path: str, attempts: Iterable[TrialUses]) -> list[tuple[str, FileUs
     return uses
 
 
-def _dependent(reader: str, use: FileUse, writer: str, write: FileUse) -> Iterator[FileFinding]:
+def _dependent(reader: str, use: FileUse, writer: str, write: FileUse) -> Iterator[Finding]:
     """Yield a finding about a file that a trial found and read, or looked for, and another one wrote."""
     did = "wrote" if write.wrote else "left"
     where = f"which {writer} {did}{_by(write.wrote_at)}"
@@ -153,23 +145,23 @@ def _dependent(reader: str, use: FileUse, writer: str, write: FileUse) -> Iterat
             f"{reader} is not independent: {_at(use.read_at)}reads {use.name}, {where}, and writes other "
             f"content to it{_by(use.wrote_at)}; {CURE_OR_BEFORE}"
         )
-        yield FileFinding("error", use.path, message)
+        yield Finding("error", use.path, message)
     elif (use.read_digest and use.digest) or not use.wrote:
         message = (
             f"{reader} {'reads' if use.read_digest else 'looks for'} {use.name}{_by(use.read_at)}, {where}; its "
             f"result does not depend on {writer} only if it would have written the same: `sweeper check "
             "FILE` tells"
         )
-        yield FileFinding("warning", use.path, message)
+        yield Finding("warning", use.path, message)
 
 
-def _changed(reader: str, use: FileUse, writer: str, write: FileUse) -> FileFinding:
+def _changed(reader: str, use: FileUse, writer: str, write: FileUse) -> Finding:
     message = (
         f"{reader} is not independent: {_at(use.read_at)}uses {use.name}, which {writer} "
         f"wrote{_by(write.wrote_at)} at the same time, so that it has changed since {reader} wrote "
         f"it{_by(use.wrote_at)}; in a factory, {CURE}"
     )
-    return FileFinding("error" if write.wrote else "warning", use.path, message)
+    return Finding("error" if write.wrote else "warning", use.path, message)
 
 
 def _differ(first: str, second: str) -> bool:

@@ -156,7 +156,7 @@ Process = Literal["trial", "inline", "user"]
 class Guard:
     """Guard of one trial, as a context manager around its factories.
 
-    The study's ``factories`` serve to name the objects that they refer to; ``warn`` is called about objects
+    The study's ``factories`` serve to name the objects that they refer to; ``notify`` is called about objects
     that are allowed. Trials of an ``"inline"`` run must not share a callback, an iterator or a reshuffled
     dataset either.
     """
@@ -164,11 +164,11 @@ class Guard:
     def __init__(
         self,
         *,
-        warn: Callable[[str], None],
+        notify: Callable[[str], None],
         process: Process = "trial",
         factories: tuple[Callable[..., Any] | None, ...] = (),
     ) -> None:
-        self.warn = warn
+        self.notify = notify
         self._process = process
         self._factories = [factory for factory in factories if factory is not None]
 
@@ -187,20 +187,20 @@ class Guard:
         call = "a factory" if factory is None else name_of(factory)
         visits, cut = visits_from(_roots(what, built), trained=built if what == "model" else None)
         if cut:
-            self.warn(
+            self.notify(
                 f"{call} returned a value that refers to more than {MOST:,} objects; "
                 "the guard did not inspect the others"
             )
         old = line.older(visit.obj for visit in visits)
         if line.ages_unknown:
-            self.warn(
+            self.notify(
                 "gc.freeze() or gc.unfreeze() was called while the factories ran, so objects "
                 "that existed before the trial cannot be distinguished from those that "
                 f"{call} made; do not call them in a factory"
             )
         if what == "model":
             for repeat in _older_initializers(visits, old, call):
-                self.warn(repeat)
+                self.notify(repeat)
         changed = _changed_by_training(visits)
         refused = set()
         for index, visit in enumerate(visits):

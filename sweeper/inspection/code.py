@@ -85,30 +85,6 @@ def _assigned_in(code: types.CodeType) -> frozenset[str]:
     return frozenset(_assigned_to_first_argument(code))
 
 
-def read_keras() -> None:
-    """Read the code of Keras's most common classes now, for all processes that are forked later."""
-    import keras
-
-    layers = keras.layers
-    for cls in (
-        keras.Model,
-        keras.Sequential,
-        layers.Dense,
-        layers.Dropout,
-        layers.BatchNormalization,
-        layers.Conv2D,
-        layers.Embedding,
-        layers.LSTM,
-        layers.LayerNormalization,
-        keras.optimizers.Adam,
-        keras.optimizers.SGD,
-        keras.callbacks.Callback,
-        keras.losses.MeanSquaredError,
-        keras.metrics.MeanSquaredError,
-    ):
-        assigned_by(cls, library=True)
-
-
 def _assigned_to_first_argument(code: types.CodeType) -> Iterator[str]:
     """Yield the attributes of the first argument that ``code`` assigns."""
     first = code.co_varnames[0] if code.co_argcount else ""

@@ -145,7 +145,7 @@ class ModelBuilder:
         return keras.utils.unpack_x_y_sample_weight(batch)[0]
 
     def _guard(self) -> Guard:
-        return Guard(warn=self.notice, process="user", factories=self.definition.makers())
+        return Guard(notify=self.notice, process="user", factories=self.definition.factories())
 
     def _opened(self) -> tuple[Data, DataSource, DataSource | None]:
         if self._data is None:

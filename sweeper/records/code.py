@@ -77,10 +77,13 @@ class CodeFingerprint:
         counted = {n: part.digest for n, part in self.parts.items() if not part.of_search}
         return digest_of(*(text for name in sorted(counted) for text in (name, counted[name])))
 
-    def of_trials(self, makers: CodeFingerprint) -> CodeFingerprint:
-        """Return the same code, in which what ``makers`` do not reach is of the search alone."""
+    def of_trials(self, trial_code: CodeFingerprint) -> CodeFingerprint:
+        """Return the same code, in which what ``trial_code`` do not reach is of the search alone."""
         return CodeFingerprint(
-            {n: replace(part, of_search=n not in makers.parts) for n, part in self.parts.items()}
+            {
+                n: replace(part, of_search=n not in trial_code.parts)
+                for n, part in self.parts.items()
+            }
         )
 
     @property

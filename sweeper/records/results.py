@@ -527,7 +527,7 @@ class TrialRecord(HasModel):
         output_only: Kinds of objects that `Trial.output_only` exempted from its checkpoints.
         warm_start: Initial weights of its latest start: ``path``, ``kind``, ``digest``, ``matched``
             and ``mismatches``; None without a file of weights.
-        anew_after: Number of the last attempt that ran under another definition, and whose
+        ignore_checkpoints_through: Number of the last attempt that ran under another definition, and whose
             checkpoints are not used; 0 for none.
         evaluations: Evaluations of its checkpoints on held-out data (`sweeper evaluate`).
         rungs: The rungs of the study's budget that it has reached, with their decisions.
@@ -566,7 +566,7 @@ class TrialRecord(HasModel):
     audits: tuple[AuditRecord, ...] = ()
     code: str | None = None
     value_of: str | None = None
-    anew_after: int = 0
+    ignore_checkpoints_through: int = 0
     output_only: tuple[str, ...] = ()
     evaluations: tuple[EvaluationRecord, ...] = ()
     warm_start: Mapping[str, Any] | None = None
@@ -830,9 +830,9 @@ class StudyResults:
             UsageError: ``of`` or ``by`` is none of these, or pandas is not installed; the message contains the
                 command that installs it.
         """
-        makers = {"trials": trial_rows, "epochs": epoch_rows, "attempts": attempt_rows}
-        if of not in makers:
-            msg = f"to_dataframe({of!r}); it is one of {', '.join(map(repr, makers))}"
+        rows_of = {"trials": trial_rows, "epochs": epoch_rows, "attempts": attempt_rows}
+        if of not in rows_of:
+            msg = f"to_dataframe({of!r}); it is one of {', '.join(map(repr, rows_of))}"
             raise UsageError(msg)
         if by not in ("trial", "configuration") or (by == "configuration" and of != "trials"):
             msg = f"to_dataframe({of!r}, by={by!r}); by is 'trial', or 'configuration' without of"
@@ -848,7 +848,7 @@ class StudyResults:
 
         if by == "configuration":
             return pd.DataFrame(configuration_rows(self.configurations))
-        return pd.DataFrame(makers[of](self.trials))
+        return pd.DataFrame(rows_of[of](self.trials))
 
 
 def trial_rows(trials: Iterable[TrialRecord]) -> list[dict[str, Any]]:

@@ -18,13 +18,15 @@ import numpy as np
 from sweeper.checkpoint.format import STATE_FILE, Manifest, decode_values, relocated
 from sweeper.checkpoint.reading import load_checkpoint, read_file, read_manifest
 from sweeper.checkpoint.tensors import Array, TensorEntry
-from sweeper.replay.reports import Level, StudyAuthors, ranked
+from sweeper.records.findings import Finding, Level, Line, ranked
+from sweeper.records.printing import counted
+from sweeper.replay.reports import UserObjects
 from sweeper.support.paths import Location
 
 VARIABLES = ("model", "optimizer", "optimizers", "metrics", "reachable")
 """Components whose state is a list of their variables' names."""
 
-_EXACT = frozenset({*VARIABLES, "global_seed_generator", "position"})
+_EXACT = frozenset({*VARIABLES, "global_seed_generator", "position", "end"})
 """Components whose differences are never excused."""
 
 _OF_FILES = ("file_size", "event_files")
@@ -40,6 +42,11 @@ has no effect. If other data differ, later steps differ too.
 _USERS = "user_state"
 _SHOWN = 60
 """Characters of a value in a message."""
+
+_EPOCHS = "history/epochs/"
+
+_LISTED = 3
+"""Differences that a message lists."""
 
 _MOST_ELEMENTS = 4096
 """Size of the largest array whose differing elements are recorded; of a larger one, the whole value is."""
@@ -81,6 +88,16 @@ class Difference:
 
     def __str__(self) -> str:
         return f"{self.name}: {self.how}{f' ({self.advice})' if self.advice else ''}"
+
+    @property
+    def epoch(self) -> int | None:
+        """Return the epoch of a metric, or None for another value."""
+        return int(self.path.split("/")[2]) if self.path.startswith(_EPOCHS) else None
+
+    @property
+    def is_of_metrics(self) -> bool:
+        """Return whether it is a metric in the history, or in the logs of the last step."""
+        return self.path.startswith(("history", "position/logs"))
 
     def is_within(self, elements: frozenset[int] | None) -> bool:
         """Return whether the differing elements are among ``elements``; None is the whole value."""
@@ -130,21 +147,31 @@ def compare_epochs(
     objectives: Sequence[str] = (),
     sides: tuple[str, str] = ("undisturbed", "resumed"),
 ) -> list[Difference]:
-    """Return the differences between the metrics of two runs, in the epochs that both have.
+    """Return the differences between the metrics of two runs.
 
     Their paths are those of the same values in a checkpoint's history.
     """
-    both = sorted(first.keys() & second.keys())
     histories = (
-        {"history": {"epochs": {epoch: {1: dict(metrics[epoch])} for epoch in both}}}
+        {"history": {"epochs": {epoch: {1: dict(metrics[epoch])} for epoch in sorted(metrics)}}}
         for metrics in (first, second)
     )
     return ranked(_Comparison({}, objectives, sides).values(*histories))
 
 
-def epoch_path(epoch: int, metric: str) -> str:
-    """Return the path of a metric's value in a history."""
-    return f"history/epochs/{epoch}/1/{metric}"
+def compare_ends(
+    first: Mapping[str, Any], second: Mapping[str, Any], sides: tuple[str, str]
+) -> list[Difference]:
+    """Return the differences between the results of two runs, by the names of the results."""
+    comparison = _Comparison({}, (), sides)
+    return list(comparison.values({"end": dict(first)}, {"end": dict(second)}))
+
+
+def compare_digests(first: str, second: str, sides: tuple[str, str]) -> list[Difference]:
+    """Return the difference between a checkpoint whose files cannot be read and its replay's."""
+    if first == second:
+        return []
+    how = f"{first} {sides[0]}, {second} {sides[1]}"
+    return [Difference("digest", "digest", "the digest", how, excusable=False)]
 
 
 def variable_names(state: Mapping[str, Any]) -> dict[str, str]:
@@ -166,6 +193,9 @@ def _is_excusable(path: Sequence[str | int], objectives: Sequence[str]) -> bool:
     """Return whether a difference at ``path`` may be excused: objectives and the loss never are."""
     component = str(path[0])
     if any(part in (*objectives, "loss") for part in path[1:]) and component != "callbacks":
+        return False
+    # A metric may be measured; whether there is an epoch is not.
+    if tuple(path[:2]) == ("history", "epochs") and len(path) == 3:
         return False
     # What a step reported may be measured; where training stands is not.
     measured = component == "position" and "logs" in path
@@ -338,6 +368,8 @@ def _called(path: Path, state: Mapping[str, Any]) -> str:
     """Return the user's name for a path in the state."""
     component = path[0]
     rest = list(path[1:])
+    if component == "end":
+        return f"the final {path[1]}"
     if component == _USERS and rest:
         return f"{_attribute(str(rest[0]))}{_keys(rest[1:])}"
     if component == "callbacks" and rest and isinstance(rest[0], int):
@@ -347,6 +379,8 @@ def _called(path: Path, state: Mapping[str, Any]) -> str:
         if rest[:1] == ["state"]:
             return f"{name}, get_state(){_keys(rest[1:])}"
         return f"{name}, {_keys(rest)}" if rest else name
+    if component == "history" and len(rest) == 2 and rest[0] == "epochs":
+        return f"epoch {int(rest[1]) + 1}"
     if component == "history" and len(rest) == 4 and rest[0] == "epochs":
         return f"the history's {rest[3]!r} of epoch {int(rest[1]) + 1}"
     words = str(component).replace("_", " ")
@@ -377,7 +411,9 @@ def _text(value: Any) -> str:
 
 
 def judge(
-    differences: Iterable[Difference], baseline: Iterable[Difference], authors: StudyAuthors | None
+    differences: Iterable[Difference],
+    baseline: Iterable[Difference],
+    user_objects: UserObjects | None,
 ) -> list[Difference]:
     """Return the differences, the most severe first, with excused differences as notes.
 
@@ -385,7 +421,7 @@ def judge(
     the user's code computes from a clock are excused, too: their own paths, and not other state of the same
     callback. ``baseline`` are the differences between two equal runs, which excuse the same paths.
     """
-    callbacks = () if authors is None else authors.callbacks
+    callbacks = () if user_objects is None else user_objects.callbacks
     measured = {callback.name: callback.measured for callback in callbacks}
     elements: dict[str, list[frozenset[int] | None]] = {}
     for difference in baseline:
@@ -418,3 +454,53 @@ def _is_measured(difference: Difference, measured: Mapping[str, frozenset[str]])
 def errors(differences: Iterable[Difference]) -> list[Difference]:
     """Return the differences that break the promise of exactness."""
     return [difference for difference in differences if difference.level == "error"]
+
+
+def listed(differences: Sequence[Difference]) -> str:
+    """Return the first differences in words, and the number of the others."""
+    # After the first value, only those that are short enough to read.
+    short = [d for d in differences[1:] if not d.how.startswith("differs ")]
+    selected = [*differences[:1], *short[: _LISTED - 1]]
+    rest = len(differences) - len(selected)
+    more = f", and {counted(rest, 'more value')} differ" if rest > 1 else ""
+    if rest == 1:
+        more = ", and 1 more value differs"
+    return f"{'; '.join(map(str, selected))}{more}"
+
+
+def line_of_differences(
+    differences: Iterable[Difference], user_objects: UserObjects | None
+) -> Line | None:
+    """Return the line of the user's callback in which the first difference is, or of a likely one."""
+    if user_objects is None:
+        return None
+    callbacks = [callback for callback in user_objects.callbacks if callback.line is not None]
+    for difference in differences:
+        candidates = [c for c in callbacks if difference.name.startswith(f"callback {c.name}")]
+        if candidates:
+            return max(candidates, key=lambda callback: len(callback.name)).line
+    return callbacks[0].line if callbacks else user_objects.model.line
+
+
+def notes_on_excused(
+    differences: Iterable[Difference], user_objects: UserObjects | None
+) -> list[Finding]:
+    """Return notes on the values that differ between two runs without any effect on a result."""
+    by_name = {d.name: d for d in differences if d.level == "note"}
+    excused = list(by_name.values())
+    notes = [
+        Finding(
+            "note",
+            "determinism",
+            f"{difference.name} differs between two runs of the same trial ({difference.how}); no result "
+            "depends on it",
+            line_of_differences([difference], user_objects),
+        )
+        for difference in excused[:_LISTED]
+    ]
+    if len(excused) > _LISTED:
+        rest = counted(len(excused) - _LISTED, "more value")
+        notes.append(
+            Finding("note", "determinism", f"{rest} without an effect on a result, as the above")
+        )
+    return notes

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from sweeper.inspection.sources import is_users, is_users_source
-from sweeper.replay.reports import Line
+from sweeper.records.findings import Line
 
 
 def line_of(obj: Any) -> Line | None:

@@ -25,28 +25,29 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sweeper.checkpoint.reading import load_checkpoint, read_kept
-from sweeper.db.repository import Repository
 from sweeper.definition.definition import StudySettings
 from sweeper.errors import (
     CheckpointError,
-    ExactnessError,
     ExecutionError,
     Interrupted,
+    RestoreError,
     SupersededError,
 )
 from sweeper.records.events import Notice
 from sweeper.records.exactness import AuditOutcome, AuditRecord
 from sweeper.records.results import TrialRecord
-from sweeper.replay.comparison import Difference, errors
+from sweeper.replay.comparison import Difference, errors, listed
 from sweeper.run.launch.trial_process import Launcher
 from sweeper.run.protocol.messages import Failed
 from sweeper.run.replays import (
     Answers,
     ComparedReplay,
+    Reference,
     ReplayComparison,
     Replayed,
     ReplayOrder,
 )
+from sweeper.run.stored_study import inexact
 from sweeper.run.worker.checkpoints import locate, origin_of
 from sweeper.run.worker.gpus import SlotDevice
 from sweeper.spec.checkpointing import KeptCheckpoint
@@ -101,10 +102,9 @@ class IntervalReplay:
                     load_checkpoint(checkpoint.path)
             with scratch_directory("audit") as directory:
                 comparison = ComparedReplay(
+                    Reference({(self.end.step, self.end.epoch): self.end}, str(self.files)),
                     prepare=self._prepare,
                     directory=Path(directory),
-                    references={(self.end.step, self.end.epoch): self.end.path},
-                    files=str(self.files),
                     launchers=[self.launcher],
                     stopping=self.stopping,
                 ).run()
@@ -154,14 +154,14 @@ def _other_end(replayed: Replayed) -> str:
         return f"ends at step {getattr(end, 'step', None)} without a checkpoint there"
     # Under edited code nothing was run, so the trial may well be exact.
     if end.fault in ("memory", "definition") or (
-        end.fault == "environment" and not end.error.startswith("RestoreError")
+        end.fault == "environment" and end.error_class != RestoreError.__name__
     ):
         raise DroppedError(end.error)
     return f"fails: {end.error}"
 
 
 _SHOWN = 3
-"""Maximum number of values, or of the user's lines, in a message."""
+"""Maximum number of the user's lines in a message."""
 
 
 @dataclass(frozen=True)
@@ -196,19 +196,10 @@ class Outcome:
         start = f"resumed from its checkpoint of step {replay.from_step}"
         if replay.start is None:
             start = "run again from its beginning"
-        # After the first value, only those that are short enough to read.
-        short = [
-            difference
-            for difference in differences[1:]
-            if not difference.how.startswith("differs ")
-        ]
-        listed = [*differences[:1], *short[: _SHOWN - 1]]
-        differing = "; ".join(map(str, listed)) if differences else f"it {self.other_end}"
+        differing = listed(differences) if differences else f"it {self.other_end}"
         more = ""
-        if len(differences) > len(listed):
-            more = f", and {len(differences) - len(listed)} more values differ"
         if self.comparison.repeats is False:
-            more += "; a second replay differs from both, so the trial is nondeterministic"
+            more = "; a second replay differs from both, so the trial is nondeterministic"
         return (
             f"trial {replay.trial.number}, {start} in a fresh process, differs at step "
             f"{replay.end.step}: {differing}{more}"
@@ -217,9 +208,9 @@ class Outcome:
     @property
     def advice(self) -> str:
         """Return probable causes and advice, with the user's own callbacks."""
-        authors = self.comparison.replayed.authors
-        user_lines = () if authors is None else authors.users
-        hint = f" (look in {'; '.join(user_lines[:_SHOWN])})" if user_lines else ""
+        user_objects = self.comparison.replayed.user_objects
+        callbacks = () if user_objects is None else user_objects.users
+        hint = f" (look in {'; '.join(callbacks[:_SHOWN])})" if callbacks else ""
         return (
             "Either data are drawn again in each process (an unseeded split, shuffle or "
             "generator: seed it with trial.seed), or the code keeps state outside of "
@@ -339,30 +330,4 @@ def _end_the_run(context: SlotContext, outcome: Outcome) -> None:
         context.report(Notice(f"exactness is not promised: an audit found that {outcome.message}"))
         return
     context.ask(lambda: repository.request_stop(study, "drain"))
-    context.abort(ExactnessError(_words(study, outcome.message, outcome.advice)))
-
-
-def refuse_inexact(repository: Repository, study: str, *, accept: bool) -> str | None:
-    """Refuse a study in which an audit found a difference that was not accepted; return the warning otherwise.
-
-    With ``accept``, differences are accepted from now on. Without a difference, None is returned.
-
-    Raises:
-        ExactnessError: A difference was not accepted.
-    """
-    if accept:
-        repository.accept_inexact(study)
-    exactness = repository.exactness(study)
-    if exactness.difference is None or exactness.accepted:
-        return exactness.warning
-    difference = exactness.difference
-    raise ExactnessError(_words(study, difference.message, difference.advice))
-
-
-def _words(study: str, message: str, advice: str) -> str:
-    return (
-        f"exactness is not promised: an audit found that {message}. "
-        f"{advice}{'. ' if advice else ''}Trials that were running are checkpointed. Fix the "
-        f"study and give it another name, or continue with the difference: sweeper resume {study} "
-        "--accept-inexact"
-    )
+    context.abort(inexact(study, outcome.message, outcome.advice))

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 from sweeper.definition.definition import POLICY, StudyDefinition, StudySettings
@@ -28,10 +29,9 @@ from sweeper.run.launch.sources import (
 from sweeper.run.launch.trial_process import Launcher
 from sweeper.run.options import HostSpec, RunRequest, WorkerOptions
 from sweeper.run.protocol.messages import StudySource
-from sweeper.run.trial.devices import import_tensorflow
 from sweeper.spec.repeating import CONFIRMING
 from sweeper.support.paths import scratch_directory
-from sweeper.support.tensorflow_start import look_for_gpus
+from sweeper.support.tensorflow_start import import_tensorflow, look_for_gpus
 
 if TYPE_CHECKING:
     from sweeper.db.repository import Repository, StudyRow
@@ -41,11 +41,6 @@ if TYPE_CHECKING:
 _NOT_HERE = (
     "which is not on this machine; put the same file there, or name its path: sweeper worker "
     "STUDY --source FILE[:NAME]"
-)
-_NO_TEXT = (
-    "the code of study {!r} was typed at a prompt or piped into Python, which keeps no text of it. Its "
-    "trials run here; to verify, resume, export or load them later, save the same code as a file and "
-    "type `sweeper run FILE --accept-changes`, which cannot compare it with this one"
 )
 _OTHER_HASHES = (
     "inline trials have the hash seed of this process, which differs from that of other trials "
@@ -95,46 +90,65 @@ class PreparedStudy:
 
 @contextmanager
 def prepare(request: RunRequest) -> Iterator[PreparedStudy]:
-    """Context manager for the study of a run: its code is loaded, and it is stored if it was not yet.
+    """Context manager for the study of a run: its code is loaded, compared with the stored study, and stored.
 
     With ``request.study``, it is the stored study of that name, whose file must exist.
     """
-    options = request.options
-    listener = request.listener
     with ExitStack() as opened:
-        repository = None
-        if request.study is None:
-            if request.definition is None:
-                source = target_source(request.source or "")
-            else:
-                source = source_of(request.definition)
-        else:
-            repository = _open_database(options.storage, opened, create=False)
-            source = _source_to_resume(repository, request.study, request)
-        server = None
-        if options.isolation != "inline":
-            server = opened.enter_context(closing(WarmServer(source, request.server)))
-        # While the server imports TensorFlow.
-        repository = repository or _open_existing_database(options.storage, opened)
-        # A request to stop that is made while the study is imported is meant for this run.
-        began = None if repository is None else repository.now()
-        if server is not None and repository is None:
-            _rehearse_creation()
-        code = load_code(source, server, request.definition, options.isolation, listener)
-        from sweeper.run.stored_study import as_requested, check_length, extend_study, store_study
+        loaded = _load(request, opened)
+        # Imported while the server was importing TensorFlow, as all that needs Optuna.
+        from sweeper.run.stored_study import read_stored, store_study
+        from sweeper.run.study_plan import StoredState, plan_study
 
-        loaded = as_requested(repository, code.loaded, request)
-        _check_grid(loaded.settings, request.trials)
-        check_length(loaded, request)
-        if loaded.code is not None and not loaded.code.has_text:
-            listener(Notice(_NO_TEXT.format(loaded.settings.name)))
+        stored = StoredState()
+        if loaded.repository is not None:
+            name = loaded.code.study.settings.name
+            stored = read_stored(loaded.repository, request.study or name, request)
+        plan = plan_study(loaded.code.study, stored, loaded.source, request)
+        for notice in plan.notices:
+            request.listener(Notice(notice))
         # Nothing is created before the study has been checked.
-        repository = repository or _open_database(options.storage, opened, create=True)
-        row = store_study(repository, loaded, source, request)
-        extend_study(repository, row.name, request)
-        if began is not None:
-            repository.clear_stop(row.name, began)
-        yield _complete(repository, options, source, replace(code, loaded=loaded), row)
+        storage = request.options.storage
+        repository = loaded.repository or _open_database(storage, opened, create=True)
+        row = store_study(repository, plan, request)
+        if loaded.began is not None:
+            repository.clear_stop(row.name, loaded.began)
+        code = replace(loaded.code, study=plan.code)
+        yield _complete(repository, request.options, loaded.source, code, row)
+
+
+@dataclass(frozen=True)
+class _Loaded:
+    """Code of a run's study and the database, if that exists; ``began`` is the database's time before the import."""
+
+    source: StudySource
+    code: PreparedCode
+    repository: Repository | None
+    began: datetime | None
+
+
+def _load(request: RunRequest, opened: ExitStack) -> _Loaded:
+    """Load the study's code, and open an existing database meanwhile."""
+    options = request.options
+    repository = None
+    if request.study is not None:
+        repository = _open_database(options.storage, opened, create=False)
+        source = _source_to_resume(repository, request.study, request)
+    elif request.definition is not None:
+        source = source_of(request.definition)
+    else:
+        source = target_source(request.source or "")
+    server = None
+    if options.isolation != "inline":
+        server = opened.enter_context(closing(WarmServer(source, request.server)))
+    # While the server imports TensorFlow.
+    repository = repository or _open_existing_database(options.storage, opened)
+    # A request to stop that is made while the study is imported is meant for this run.
+    began = None if repository is None else repository.now()
+    if server is not None and repository is None:
+        _rehearse_creation()
+    code = load_code(source, server, request.definition, options.isolation, request.listener)
+    return _Loaded(source, code, repository, began)
 
 
 @contextmanager
@@ -148,12 +162,13 @@ def prepare_host(spec: HostSpec, listener: Listener) -> Iterator[PreparedStudy]:
         if isolation != "inline":
             server = opened.enter_context(closing(WarmServer(source)))
         code = load_code(source, server, None, isolation, listener)
-        from sweeper.run.stored_study import as_stored, open_study
+        from sweeper.run.stored_study import open_study
+        from sweeper.run.study_plan import as_stored, check_grid_of
 
-        loaded = as_stored(code.loaded, repository.study(spec.study))
-        _check_grid(loaded.settings, None)
-        row = open_study(repository, loaded, spec.options)
-        yield _complete(repository, spec.options, source, replace(code, loaded=loaded), row)
+        study = as_stored(code.study, repository.study(spec.study))
+        check_grid_of(study.settings, None)
+        row = open_study(repository, study, spec.options)
+        yield _complete(repository, spec.options, source, replace(code, study=study), row)
 
 
 def _source_to_resume(repository: Repository, study: str, request: RunRequest) -> StudySource:
@@ -177,8 +192,7 @@ def _complete(
     from sweeper.run.worker.context import StudyAccess
     from sweeper.search.spec import needs_definition, search_spec
 
-    loaded = code.loaded.settings
-    policy = {name: getattr(loaded, name) for name in POLICY if name != "trials"}
+    policy = {name: getattr(code.study.settings, name) for name in POLICY if name != "trials"}
     defined = StudySettings.from_json({**row.definition, "trials": row.target})
     settings = replace(defined, **policy)
     definition = code.definition
@@ -192,14 +206,14 @@ def _complete(
         fingerprint=row.fingerprint,
         changes=row.changes,
     )
-    return PreparedStudy(study, code.runner, source, code.loaded.directed_by_name)
+    return PreparedStudy(study, code.runner, source, code.study.directed_by_name)
 
 
 @dataclass(frozen=True)
 class PreparedCode:
     """The study's loaded code; ``definition`` is None if only another process has it."""
 
-    loaded: StudyCode
+    study: StudyCode
     runner: Launcher | InlineTrials
     definition: StudyDefinition | None
 
@@ -268,13 +282,6 @@ def _check_alike(imported: StudySettings, defined: StudySettings, source: StudyS
             "it at the top level of the file, or use `sweeper run FILE`"
         )
         raise DefinitionError(msg)
-
-
-def _check_grid(settings: StudySettings, trials: int | None) -> None:
-    if settings.sampler == "grid":
-        from sweeper.search.spaces import check_grid
-
-        check_grid(settings.grid, (trials or settings.trials) // settings.repeats)
 
 
 def _open_database(storage: str, opened: ExitStack, *, create: bool) -> Repository:

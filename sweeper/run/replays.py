@@ -1,4 +1,4 @@
-"""Replay engine for trials and intervals, used by `check`, audits and `verify`.
+"""Replays of trials and intervals, and their comparison, for `check`, audits and `verify`.
 
 A replay runs in an ordinary trial process over the ordinary channel, in a separate directory, with
 stored or newly drawn parameters. Its reports are kept for the comparison. It starts from the beginning
@@ -30,16 +30,18 @@ from sweeper.records.events import (
     Event,
     Notice,
 )
+from sweeper.records.findings import ranked
 from sweeper.records.results import EpochRecord, Outcome, Params
 from sweeper.replay.comparison import (
     Difference,
     compare_checkpoints,
+    compare_digests,
+    compare_ends,
     compare_epochs,
     errors,
     judge,
-    tensor_entries,
 )
-from sweeper.replay.reports import Lengths, StudyAuthors, ranked
+from sweeper.replay.reports import Lengths, UserObjects
 from sweeper.run.launch.trial_process import (
     ExitStatus,
     Launcher,
@@ -67,6 +69,7 @@ from sweeper.run.protocol.messages import (
     Warned,
     assignment_of,
 )
+from sweeper.spec.checkpointing import KeptCheckpoint
 from sweeper.spec.space import CategoricalChoice, Distribution
 from sweeper.support.paths import Location, RunPaths
 
@@ -180,7 +183,7 @@ class Replayed:
         bytes: Size of the largest checkpoint.
         steps_per_epoch: Steps per epoch; 0 if unknown before the end of an epoch.
         files: Files that its last process used outside of its own directory, as `uses_to_json`.
-        authors: The user's code; None if the trial was not built.
+        user_objects: The user's factories and callbacks; None if the trial was not built.
         weights: Digest of the weights from the model factory, of a shortened trial.
         lengths: Lengths of a shortened trial; None for the study's own.
         warnings: Warnings until its trial was built, and afterwards.
@@ -192,8 +195,8 @@ class Replayed:
     misfits: list[str] = field(default_factory=list)
     fingerprint: Mapping[str, Any] = field(default_factory=dict)
     end: Finished | StoppedHere | Failed | None = None
-    checkpoints: dict[Position, CheckpointCommitted] = field(default_factory=dict)
-    reached: CheckpointCommitted | None = None
+    checkpoints: dict[Position, KeptCheckpoint] = field(default_factory=dict)
+    reached: KeptCheckpoint | None = None
     processes: int = 0
     starts: list[int] = field(default_factory=list)
     seconds: float = 0.0
@@ -202,7 +205,7 @@ class Replayed:
     bytes: int = 0
     steps_per_epoch: int = 0
     files: Mapping[str, Any] = field(default_factory=dict)
-    authors: StudyAuthors | None = None
+    user_objects: UserObjects | None = None
     weights: str = ""
     lengths: Lengths | None = None
     warnings: tuple[list[str], list[str]] = field(default_factory=lambda: ([], []))
@@ -210,6 +213,26 @@ class Replayed:
     @property
     def metrics(self) -> Epochs:
         return {epoch: record.metrics for epoch, record in self.epochs.items()}
+
+    def results(self, objectives: Sequence[str]) -> Mapping[str, Any]:
+        """Return what a trial ends with, by its name in messages; empty for a trial that did not end."""
+        end = self.end
+        if not isinstance(end, Finished):
+            return {}
+        return results_of(objectives, (end.value, *end.further_values), end.digest, end.step)
+
+
+def results_of(
+    objectives: Sequence[str],
+    values: Sequence[float | None],
+    digest: str | None,
+    step: int | None = None,
+) -> Mapping[str, Any]:
+    """Return what a trial ended with, by its name in messages; None for the digest or step leaves it out."""
+    results: dict[str, Any] = {} if step is None else {"step": step}
+    for objective, value in zip(objectives, values, strict=False):
+        results[f"value ({objective})"] = value
+    return results if digest is None else {**results, "digest": digest}
 
 
 def run_again(
@@ -304,7 +327,7 @@ class _Attempt:
             case FilesUsed():
                 replayed.files = message.files
             case ReplayBuilt():
-                replayed.authors = message.authors
+                replayed.user_objects = message.user_objects
                 replayed.lengths = message.lengths
                 # Those of the first process, which the others can only repeat.
                 replayed.weights = replayed.weights or message.weights
@@ -319,7 +342,7 @@ class _Attempt:
             case CheckpointCommitted():
                 self._committed(message)
             case Warned():
-                replayed.warnings[replayed.authors is not None].append(message.message)
+                replayed.warnings[replayed.user_objects is not None].append(message.message)
                 self.listener(Notice(f"replay of trial {number}: {message.message}"))
             case Preparing() | StepsReached():
                 pass
@@ -333,10 +356,12 @@ class _Attempt:
         if committed.path == str(self.order.starts_from):
             return
         position = (committed.step, committed.epoch)
+        path = Path(committed.path)
+        checkpoint = KeptCheckpoint(*position, path, digest=committed.digest, bytes=committed.bytes)
         if self.order.checkpoints is None or position in self.order.checkpoints:
-            self.replayed.checkpoints[position] = committed
+            self.replayed.checkpoints[position] = checkpoint
         if position == self.order.ends_at:
-            self.replayed.reached = committed
+            self.replayed.reached = checkpoint
 
     def _conclude(self, end: LastMessage | Evaluated | ExitStatus) -> None:
         order = self.order
@@ -415,61 +440,68 @@ class _Attempt:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class ComparedCheckpoint:
-    """A replay's checkpoint, compared with the kept one at its position; ``digest`` is the replay's."""
-
-    digest: str
-    tensors: int = 0
-    differences: Sequence[Difference] = ()
-
-
 @dataclass(frozen=True)
 class ReplayComparison:
     """Result of a replay, and of a second one if something differed.
 
     Attributes:
-        checkpoints: The first replay's checkpoints, by position.
+        checkpoints: Differences at each of the first replay's checkpoints, by position.
+        epochs: Differences of metrics.
+        end: Differences of the results.
         repeats: Whether the second replay equals the first; None without a second.
     """
 
     replayed: Replayed
     again: Replayed | None = None
-    checkpoints: Mapping[Position, ComparedCheckpoint] = field(default_factory=dict)
+    checkpoints: Mapping[Position, Sequence[Difference]] = field(default_factory=dict)
     epochs: Sequence[Difference] = ()
+    end: Sequence[Difference] = ()
     repeats: bool | None = None
 
     @property
     def differences(self) -> list[Difference]:
         """Return all differences, the most severe first."""
         differences: list[Difference] = []
-        for checkpoint in self.checkpoints.values():
-            differences.extend(checkpoint.differences)
-        return ranked([*differences, *self.epochs])
+        for of_checkpoint in self.checkpoints.values():
+            differences.extend(of_checkpoint)
+        return ranked([*differences, *self.epochs, *self.end])
+
+
+@dataclass(frozen=True)
+class Reference:
+    """Training with which a replay is compared.
+
+    Attributes:
+        checkpoints: Its checkpoints by position. One that is damaged or missing (``good=False``) is compared by
+            its digest alone, if that is known.
+        files: Its `Trial.directory`, for checkpoints that do not name it.
+        epochs: Its metrics; empty if they are not compared.
+        results: See `results_of`; empty if they are not compared.
+        sides: Names of the training and of its replay in messages.
+    """
+
+    checkpoints: Mapping[Position, KeptCheckpoint]
+    files: str
+    epochs: Epochs = field(default_factory=dict)
+    results: Mapping[str, Any] = field(default_factory=dict)
+    sides: tuple[str, str] = ("undisturbed", "resumed")
 
 
 @dataclass
 class ComparedReplay:
-    """Trial or interval to replay and compare.
+    """Replay of a trial or an interval, and its comparison.
 
     Args:
         prepare: Function that prepares a replay below a directory, and returns its order, without checkpoints.
         directory: An empty directory. The first replay uses ``first`` in it, the second ``second``.
-        references: Kept checkpoints by position; None for one that cannot be read.
-        files: The trial's directory, for kept checkpoints that do not name it.
-        epochs: The stored metrics; only epochs that a replay has, too, are compared.
-        sides: Names of the trial and its replay in messages.
     """
 
+    reference: Reference
     prepare: Callable[[Path], ReplayOrder]
     directory: Path
-    references: Mapping[Position, Location | None]
-    files: str
     launchers: Sequence[Launcher]
     stopping: threading.Event
-    epochs: Epochs = field(default_factory=dict)
-    sides: tuple[str, str] = ("undisturbed", "resumed")
-    tell: Callable[[Event], None] = lambda _: None
+    listener: Callable[[Event], None] = lambda _: None
     _objectives: Sequence[str] = ()
 
     @property
@@ -482,66 +514,73 @@ class ComparedReplay:
 
         Raises the errors of `run_again`, and CheckpointError if a checkpoint cannot be read.
         """
+        reference = self.reference
         replayed = self._run(self.first)
-        compared = {
-            position: self._compared(position, committed, replayed.directory)
-            for position, committed in replayed.checkpoints.items()
+        checkpoints = {
+            position: self._compare(reference.checkpoints[position], checkpoint, replayed)
+            for position, checkpoint in replayed.checkpoints.items()
         }
-        differing = [
-            position for position, checkpoint in compared.items() if errors(checkpoint.differences)
-        ]
-        epochs = self._compare_epochs(self.epochs, replayed)
+        epochs: list[Difference] = []
+        if reference.epochs:
+            epochs = self._compare_epochs(reference.epochs, replayed)
+        end: list[Difference] = []
+        results = replayed.results(self._objectives)
+        if reference.results and results:
+            comparable = {name: results.get(name) for name in reference.results}
+            end = compare_ends(reference.results, comparable, reference.sides)
+        differing = [position for position in checkpoints if errors(checkpoints[position])]
         if not differing and not any(difference.excusable for difference in errors(epochs)):
-            return ReplayComparison(replayed, None, compared, epochs)
+            return ReplayComparison(replayed, None, checkpoints, epochs, end)
         second = self._run(self.directory / "second")
-        anyway = self._compare_epochs(replayed.metrics, second)
+        baseline = self._compare_epochs(replayed.metrics, second)
         for position in differing:
             if position in second.checkpoints:
-                paths = (Path(replay.checkpoints[position].path) for replay in (replayed, second))
-                directories = (replayed.directory, second.directory)
-                anyway += compare_checkpoints(
-                    *paths, directories=directories, objectives=self._objectives
+                baseline += compare_checkpoints(
+                    replayed.checkpoints[position].path,
+                    second.checkpoints[position].path,
+                    directories=(replayed.directory, second.directory),
+                    objectives=self._objectives,
                 )
 
         def judged(differences: Sequence[Difference]) -> list[Difference]:
-            return judge(differences, anyway, replayed.authors)
+            return judge(differences, baseline, replayed.user_objects)
 
         return ReplayComparison(
             replayed,
             second,
-            {
-                position: replace(checkpoint, differences=judged(checkpoint.differences))
-                for position, checkpoint in compared.items()
-            },
+            {position: judged(checkpoints[position]) for position in checkpoints},
             judged(epochs),
-            repeats=all(difference.excusable for difference in anyway),
+            end,
+            repeats=all(difference.excusable for difference in baseline),
         )
 
     def _run(self, directory: Path) -> Replayed:
-        order = replace(self.prepare(directory), checkpoints=tuple(self.references))
+        order = replace(self.prepare(directory), checkpoints=tuple(self.reference.checkpoints))
         self._objectives = [objective.name for objective in order.settings.objectives]
-        return run_again(order, self.launchers, directory, self.tell, self.stopping)
+        return run_again(order, self.launchers, directory, self.listener, self.stopping)
 
-    def _compared(
-        self, position: Position, committed: CheckpointCommitted, files: str
-    ) -> ComparedCheckpoint:
-        reference = self.references[position]
-        path = Path(committed.path)
-        if reference is None:
-            return ComparedCheckpoint(committed.digest)
-        manifest = read_manifest(reference)
-        directory = manifest.origin.directory if manifest.origin is not None else ""
-        differences = compare_checkpoints(
-            reference,
-            path,
-            directories=(directory or self.files, files),
+    def _compare(
+        self, checkpoint: KeptCheckpoint, replay: KeptCheckpoint, replayed: Replayed
+    ) -> list[Difference]:
+        reference = self.reference
+        if not checkpoint.good:
+            if not checkpoint.digest:
+                return []
+            return compare_digests(checkpoint.digest, replay.digest, reference.sides)
+        origin = read_manifest(checkpoint.path).origin
+        directory = origin.directory if origin is not None else ""
+        return compare_checkpoints(
+            checkpoint.path,
+            replay.path,
+            directories=(directory or reference.files, replayed.directory),
             objectives=self._objectives,
-            sides=self.sides,
+            sides=reference.sides,
         )
-        names = {*tensor_entries(manifest), *tensor_entries(read_manifest(path))}
-        return ComparedCheckpoint(committed.digest, len(names), differences)
 
-    def _compare_epochs(self, stored: Epochs, replayed: Replayed) -> list[Difference]:
+    def _compare_epochs(self, epochs: Epochs, replayed: Replayed) -> list[Difference]:
+        if isinstance(replayed.end, Failed):
+            # The failure is the difference; the epochs after it are not reported again.
+            epochs = {epoch: epochs[epoch] for epoch in epochs.keys() & replayed.epochs.keys()}
         return compare_epochs(
-            stored, replayed.metrics, objectives=self._objectives, sides=self.sides
+            epochs, replayed.metrics, objectives=self._objectives, sides=self.reference.sides
         )

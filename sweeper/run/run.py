@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from sweeper.checkpoint.remote_objects import check_checkpoints_location
 from sweeper.records.events import Notice, OneAtATime
 from sweeper.records.results import StudyResults
-from sweeper.run.cluster.engines import CLUSTERS, check_engine
 from sweeper.run.options import RunRequest
 from sweeper.run.prepared_study import prepare
-from sweeper.run.self_test import prove_environment
 from sweeper.run.signals import early_termination
+from sweeper.support.paths import RemotePath
+from sweeper.support.versions import Environment
 
 
 def run_sweep(request: RunRequest) -> StudyResults:
@@ -22,12 +21,23 @@ def run_sweep(request: RunRequest) -> StudyResults:
             checkpointed and can be resumed.
     """
     options = request.options
-    check_engine(request.engine, isolation=options.isolation, address=request.engine_address)
-    check_checkpoints_location(options.checkpoints, options.isolation)
+    if request.engine != "local" or request.engine_address is not None:
+        from sweeper.run.cluster.engines import check_engine
+
+        check_engine(request.engine, isolation=options.isolation, address=request.engine_address)
+    if isinstance(options.checkpoints, RemotePath):
+        from sweeper.checkpoint.remote_objects import check_checkpoints_location
+
+        check_checkpoints_location(options.checkpoints, options.isolation)
     request = replace(request, listener=OneAtATime(request.listener))
-    prove_environment(lambda text: request.listener(Notice(text)), accept=options.accept_inexact)
+    if not Environment.current().tested:
+        from sweeper.run.self_test import prove_environment
+
+        prove_environment(
+            lambda text: request.listener(Notice(text)), accept=options.accept_inexact
+        )
     with early_termination(), prepare(request) as prepared:
-        if request.engine in CLUSTERS:
+        if request.engine != "local":
             from sweeper.run.cluster.driver import drive
 
             status = drive(prepared, request)

@@ -11,10 +11,11 @@ from itertools import cycle
 from sweeper.errors import Interrupted, SweeperError
 from sweeper.records.events import Listener, Notice, RunStopping, StudyCounted, StudyOpened
 from sweeper.records.results import StudyStatus
-from sweeper.run.auditing import audit_trial, refuse_inexact
+from sweeper.run.auditing import audit_trial
 from sweeper.run.options import DEFAULT_GRACE, WorkerOptions
 from sweeper.run.prepared_study import PreparedStudy
 from sweeper.run.signals import kill_after_grace, stop_signals
+from sweeper.run.stored_study import refuse_inexact
 from sweeper.run.worker.checkpoints import locate
 from sweeper.run.worker.context import SlotContext
 from sweeper.run.worker.gpus import SlotDevice, find_gpus, share_gpus

@@ -16,13 +16,11 @@ from sweeper.records.evaluations import EvaluationRecord
 from sweeper.records.lengths import LengthRecord
 from sweeper.records.printing import counted
 from sweeper.records.results import AttemptRecord, StudyStatus, TrialRecord
-from sweeper.replay.reports import CheckFinding, CheckReport, Estimate, Level
 from sweeper.spec.searching import Objective
 from sweeper.views.formats import (
     choice_text,
     last_line,
     objective_first,
-    one_line,
     params_text,
     size_text,
     time_text,
@@ -131,7 +129,7 @@ def _value(length: LengthRecord) -> str:
 def _attempts(trial: TrialRecord) -> _Cells:
     rows = []
     for attempt in trial.attempts:
-        resumes = attempt.number > max(trial.anew_after, 1) and attempt.start_step
+        resumes = attempt.number > max(trial.ignore_checkpoints_through, 1) and attempt.start_step
         first_step = f"{attempt.start_step} (resumed)" if resumes else attempt.start_step
         where = f"{attempt.host}:{'?' if attempt.pid is None else attempt.pid}"
         seconds = _seconds(attempt)
@@ -216,7 +214,7 @@ def _ending(attempt: AttemptRecord, trial: TrialRecord) -> str:
         shown_above = attempt.error == trial.error
         why = last_line(attempt.error).partition("; its output is in ")[0]
         ending += ", see above" if shown_above else f": {why}"
-    ignored = attempt.number <= trial.anew_after
+    ignored = attempt.number <= trial.ignore_checkpoints_through
     return f"{ending}; not resumed, because the definition changed" if ignored else ending
 
 
@@ -371,64 +369,3 @@ def diagnosis_page(diagnosis: Diagnosis) -> RenderableType:
             ),
         )
     return Group(table, Text(""), Text(_ENDS[diagnosis.exit_code]))
-
-
-_SEVERITY_STYLES = {"error": "bold red", "warning": "yellow", "note": "cyan"}
-
-
-def check_page(report: CheckReport, next_commands: tuple[str, ...] = ()) -> RenderableType:
-    """Return the output of `sweeper check`."""
-    levels: tuple[Level, ...] = ("error", "warning", "note")
-    counts = [counted(count, level) for level in levels if (count := report.count(level))]
-    verdict = (report.verdict, "green" if report.holds else "bold red")
-    parts: list[RenderableType] = [
-        Text.assemble(
-            (report.study, "bold"), "  ", verdict, f"  {', '.join(counts) or 'nothing found'}"
-        )
-    ]
-    for finding in report.findings:
-        parts += [Text(""), *_finding(finding)]
-    if report.held:
-        parts.append(Text(""))
-        parts += [
-            Text.assemble(("holds    ", "green"), one_line(promise)) for promise in report.held
-        ]
-    if report.metrics:
-        names = ", ".join(report.metrics)
-        parts += [Text(""), Text.assemble(("metrics  ", "dim"), names)]
-    if report.estimate is not None:
-        parts += [Text(""), _estimate(report.estimate)]
-    if report.removed:
-        removed = Text.assemble(
-            ("removed  ", "dim"), ", ".join(report.removed), ": made by the check's trials"
-        )
-        parts += [Text(""), removed]
-    return Group(*parts, *next_lines(next_commands))
-
-
-def _finding(finding: CheckFinding) -> list[Text]:
-    head = Text.assemble(
-        (finding.level, _SEVERITY_STYLES[finding.level]),
-        f" [{finding.check}]",
-        "" if finding.line is None else f" {finding.line}",
-    )
-    return [head, Text(f"  {one_line(finding.message)}")]
-
-
-def _estimate(estimate: Estimate) -> Table:
-    table = _grid()
-    if estimate.steps_per_epoch is None:
-        table.add_row("time", "unknown: how many steps an epoch has, only its end tells")
-    else:
-        table.add_row(
-            "time",
-            f"about {time_text(estimate.study_seconds)} with {counted(estimate.workers, 'worker')}, "
-            f"{time_text(estimate.trial_seconds)} a trial ({time_text(estimate.epoch_seconds)} an epoch of {estimate.steps_per_epoch:,} "
-            f"steps, {time_text(estimate.startup_seconds)} to start)",
-        )
-    table.add_row(
-        "disk",
-        f"at most {size_text(estimate.disk_bytes)}: {size_text(estimate.checkpoint_bytes)} a "
-        f"checkpoint, {estimate.checkpoints_kept} kept of each trial",
-    )
-    return table

@@ -47,7 +47,7 @@ def test_a_flipped_bit_anywhere_is_found(store):
 
 @pytest.mark.parametrize("name", FILES)
 @pytest.mark.parametrize("damage", ["flipped", "truncated", "emptied", "longer", "missing"])
-def test_a_damaged_file_is_named_set_aside_and_the_checkpoint_before_is_used(
+def test_a_damaged_file_is_named_renamed_and_the_checkpoint_before_is_used(
     store, name, damage, second
 ):
     data = (second / name).read_bytes()

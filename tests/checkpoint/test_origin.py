@@ -28,7 +28,7 @@ def test_a_manifest_bears_its_origin_and_the_owner_reads_it(tmp_path):
         # What is asked for while it trains is in no manifest that was written before.
         {"parameters": {**MINE.parameters, "decay": 0.5}},
         {"directory": "/elsewhere"},
-        {"study": "digits~1"},  # a study that was set aside
+        {"study": "digits~1"},  # a study that was renamed
     ):
         assert load_newest([tmp_path], pytest.fail, origin=replace(MINE, **same)).step == 1
 

@@ -71,7 +71,7 @@ def unfinished(prefix):
     return [path for path, names in without_manifest(prefix) if not is_marked_corrupt_remote(names)]
 
 
-def set_aside(prefix):
+def marked_as_damaged(prefix):
     return [path for path, names in without_manifest(prefix) if is_marked_corrupt_remote(names)]
 
 
@@ -165,7 +165,7 @@ def test_a_checkpoint_that_vanishes_while_it_is_wanted_is_looked_for_again(prefi
         assert load_newest([prefix], pytest.fail).step == 2
 
 
-def test_a_damaged_remote_checkpoint_is_set_aside_and_the_one_before_it_is_used(prefix):
+def test_a_damaged_remote_checkpoint_is_renamed_and_the_one_before_it_is_used(prefix):
     store = RemoteCheckpointStore(prefix)
     store.commit(snapshot(1))
     path = store.commit(snapshot(2)).path
@@ -180,9 +180,9 @@ def test_a_damaged_remote_checkpoint_is_set_aside_and_the_one_before_it_is_used(
     assert "is damaged" in notices[0]
     assert "manifest.json.corrupt-1" in notices[0]
     assert load_newest([prefix], pytest.fail).step == 1
-    assert set_aside(prefix) == [path]
+    assert marked_as_damaged(prefix) == [path]
     store.delete(path)
-    assert set_aside(prefix) == []
+    assert marked_as_damaged(prefix) == []
 
 
 def test_a_store_that_does_not_answer_is_no_empty_one(prefix, monkeypatch):

@@ -202,7 +202,7 @@ def test_an_old_checkpoint_that_cannot_be_deleted_is_said_once_and_stops_nothing
     operations = Stuck()
     warned = []
     store = CheckpointStore(tmp_path, operations=operations)
-    with writer_of(store, ledger, Keep(last=1), warn=warned.append) as writer:
+    with writer_of(store, ledger, Keep(last=1), notify=warned.append) as writer:
         for step in (1, 2, 3):
             writer.submit(snapshot(step))
         writer.flush()

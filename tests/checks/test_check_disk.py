@@ -85,9 +85,9 @@ def train(*acts):
         RECORDER.active = False
 
 
-def check(directory, *acts, trainings=2, tell=lambda _: None):
+def check(directory, *acts, trainings=2, notify=lambda _: None):
     """Train several times as a check does, and return its disk."""
-    with Disk([str(directory)], tell) as checked:
+    with Disk([str(directory)], notify) as checked:
         checked.imported()
         for _ in range(trainings):
             train(*acts)
@@ -147,7 +147,7 @@ def test_a_check_that_dies_at_any_line_of_its_journal_loses_and_changes_nothing(
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == DIED
     assert contents(here) != originals
     messages = []
-    assert check(here, unseen, tell=messages.append).notes == []
+    assert check(here, unseen, notify=messages.append).notes == []
     assert contents(here) == originals
     assert all(message.startswith("of a check that was killed") for message in messages)
 
@@ -182,7 +182,7 @@ def test_what_the_user_writes_after_a_check_was_killed_is_not_undone(here):
         Path(name).write_text("mine")
         os.utime(name, (later, later))
     messages = []
-    check(here, trainings=0, tell=messages.append)
+    check(here, trainings=0, notify=messages.append)
     assert [Path(name).read_text() for name in ("user3", "hard", "user8")] == ["mine"] * 3
     [original] = here.glob("user3.before-check-*")
     assert original.read_text() == "content 3\n" * 3

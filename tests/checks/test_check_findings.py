@@ -7,27 +7,21 @@ import numpy as np
 import pytest
 
 from sweeper import Data
-from sweeper.checks.check import checkpoints_kept, estimate, judge, kill_of
+from sweeper.checks.check import CheckReport, checkpoints_kept, estimate, judge, kill_of
 from sweeper.definition.definition import StudyDefinition
-from sweeper.replay.comparison import Difference
-from sweeper.replay.reports import (
-    Authored,
-    CheckFinding,
-    CheckReport,
-    Lengths,
-    Line,
-    StudyAuthors,
-)
+from sweeper.records.findings import Finding, Line
+from sweeper.replay.comparison import Difference, compare_ends
+from sweeper.replay.reports import Lengths, UserObject, UserObjects
 from sweeper.run.protocol.messages import Finished
-from sweeper.run.replays import ComparedCheckpoint, Kill, ReplayComparison, Replayed
+from sweeper.run.replays import Kill, ReplayComparison, Replayed
 from sweeper.run.trial.parts import shortened
 from sweeper.spec.checkpointing import Every, Keep
 from sweeper.train.loop.plan import TrainingPlan
 
-AUTHORS = StudyAuthors(
-    Authored("build_model", Line("study.py", 3)),
-    Authored("load_data", Line("study.py", 9)),
-    (Authored("Jitter", Line("study.py", 20)), Authored("EarlyStopping")),
+USER_OBJECTS = UserObjects(
+    UserObject("build_model", Line("study.py", 3)),
+    UserObject("load_data", Line("study.py", 9)),
+    (UserObject("Jitter", Line("study.py", 20)), UserObject("EarlyStopping")),
 )
 KILL = Kill(30, 41)
 LOST = Difference("user_state", "a", "callback Jitter, attribute 'n'", "1 and 2", "error")
@@ -35,7 +29,7 @@ LOST = Difference("user_state", "a", "callback Jitter, attribute 'n'", "1 and 2"
 
 def replayed(weights="w", **end):
     return Replayed(
-        authors=AUTHORS,
+        user_objects=USER_OBJECTS,
         weights=weights,
         end=Finished(**{"step": 60, "value": 0.5, "digest": "d"} | end),
     )
@@ -43,10 +37,12 @@ def replayed(weights="w", **end):
 
 def judged(differences, other=None, *, repeats=None):
     checkpoints = {
-        position: ComparedCheckpoint("", 9, differences.get(position, ()))
-        for position in ((1, 0), (20, 1), (40, 2), (60, 3))
+        position: differences.get(position, ()) for position in ((1, 0), (20, 1), (40, 2), (60, 3))
     }
-    compared = ReplayComparison(other or replayed(), checkpoints=checkpoints, repeats=repeats)
+    again = other or replayed()
+    sides = ("undisturbed", "resumed")
+    end = compare_ends(replayed().results(["loss"]), again.results(["loss"]), sides)
+    compared = ReplayComparison(again, checkpoints=checkpoints, end=end, repeats=repeats)
     return judge(replayed(), compared, KILL, "error")
 
 
@@ -63,7 +59,7 @@ def test_a_difference_before_the_kill_does_not_repeat_and_one_after_it_was_lost(
     differences, repeats, check
 ):
     [finding], promises = judged(differences, repeats=repeats)
-    assert (finding.level, finding.check, promises) == ("error", check, [])
+    assert (finding.level, finding.subject, promises) == ("error", check, [])
     assert f"at step {min(differences)[0]}" in finding.message
     assert "callback Jitter, attribute 'n': 1 and 2" in finding.message
     assert "look in callback Jitter (study.py:20);" in finding.message
@@ -72,7 +68,7 @@ def test_a_difference_before_the_kill_does_not_repeat_and_one_after_it_was_lost(
 
 def test_other_initial_weights_are_the_model_factorys():
     [finding], promises = judged({(1, 0): [LOST]}, replayed("other"))
-    assert (finding.check, promises) == ("seeds", [])
+    assert (finding.subject, promises) == ("seeds", [])
     assert "build_model returned different initial weights" in finding.message
     assert str(finding.line) == "study.py:3"
 
@@ -80,13 +76,13 @@ def test_other_initial_weights_are_the_model_factorys():
 @pytest.mark.parametrize("end", [{"step": 61}, {"value": 0.25}, {"digest": "e"}], ids=str)
 def test_an_end_that_differs_is_found_where_no_checkpoint_differs(end):
     [finding], promises = judged({}, replayed(**end))
-    assert (finding.check, promises) == ("resume", [])
+    assert (finding.subject, promises) == ("resume", [])
     assert judged({}, replayed(value=float("nan")))[0] != []
 
 
 def test_what_is_measured_is_a_note():
     [finding], promises = judged({(40, 2): [replace(LOST, level="note")]})
-    assert (finding.level, finding.check) == ("note", "determinism")
+    assert (finding.level, finding.subject) == ("note", "determinism")
     assert promises[-1].startswith("killed (SIGKILL) after step 41 and resumed at step 30")
 
 
@@ -186,13 +182,13 @@ def test_every_kill_is_between_its_checkpoint_and_the_end():
 
 
 def test_a_report_is_shown_as_text_and_as_html_in_which_users_text_is_escaped():
-    finding = CheckFinding("error", "independence", "layer <b>\n is shared", Line("s.py", 3))
+    finding = Finding("error", "independence", "layer <b>\n is shared", Line("s.py", 3))
     report = CheckReport("digits", (finding,), held=("two trials share none",), metrics=("loss",))
-    assert str(report).splitlines() == [
+    assert str(report).split("\n\n") == [
         "digits: a promise does not hold, 1 error",
         "error [independence] s.py:3: layer <b> is shared",
-        "holds: two trials share none",
-        "metrics: loss",
+        "holds    two trials share none",
+        "metrics  loss",
     ]
     assert repr(report) == str(report)
     assert "layer &lt;b&gt; is shared" in report._repr_html_()

@@ -130,7 +130,7 @@ def test_what_is_not_made_anew_for_each_trial_or_each_batch_holds(text, checked)
 
 def test_a_shared_layer_is_an_error_on_independence(checked):
     [finding] = checked(SHARED, 4)["findings"]
-    assert (finding["level"], finding["check"]) == ("error", "independence")
+    assert (finding["level"], finding["subject"]) == ("error", "independence")
     assert "module attribute shared.HEAD" in finding["message"]
 
 
@@ -156,7 +156,7 @@ def test_a_resume_that_ends_in_an_error_is_reported_with_the_error(checked):
     [finding] = [
         candidate
         for candidate in checked(CHANGED_BY_A_RESUME, 4)["findings"]
-        if candidate["check"] == "resume"
+        if candidate["subject"] == "resume"
     ]
     assert (
         "which the same trial without a kill reached: its process ended with RestoreError: "
@@ -243,7 +243,7 @@ def test_what_does_not_train_or_not_repeat_is_an_error_with_its_line(
 ):
     report = checked(text, 1 if check == "installation" else 4)
     [finding] = [candidate for candidate in report["findings"] if candidate["level"] == "error"]
-    assert finding["check"] == check
+    assert finding["subject"] == check
     assert message in finding["message"]
     assert (Path(finding["file"]).name, finding["line"]) == ("small.py", line_with(fragment))
     assert not any("bit for bit" in promise for promise in report["held"])
@@ -272,7 +272,7 @@ ONCE_AN_EPOCH = StudyText(
 def test_state_that_no_checkpoint_finds_is_seen_when_a_killed_trial_is_resumed(checked):
     report = checked(ONCE_AN_EPOCH, 4)
     [finding] = report["findings"]
-    assert (finding["level"], finding["check"]) == ("error", "resume"), finding
+    assert (finding["level"], finding["subject"]) == ("error", "resume"), finding
     assert finding["message"].startswith("killed after step ")
     assert "Some state that training changes is not in checkpoints" in finding["message"]
     assert "look in callback Decay (" in finding["message"]
@@ -341,7 +341,7 @@ LOST = replace(
 
 def test_what_a_resume_loses_is_named_whatever_is_measured_beside_it(checked):
     report = checked(LOST, 4)
-    [finding] = [candidate for candidate in report["findings"] if candidate["check"] == "resume"]
+    [finding] = [candidate for candidate in report["findings"] if candidate["subject"] == "resume"]
     assert finding["level"] == "error", report["findings"]
     assert not any(
         promise.startswith("killed") and "callbacks" in promise for promise in report["held"]

@@ -149,12 +149,12 @@ def test_untouched_trials_hold_and_one_that_reads_random_bytes_does_not(
     assert verdicts == {EXACT: "holds", FORGETFUL: "holds", RANDOM: "differs", PRUNED: "holds"}
     assert report["holds"] is False
     random = report["trials"][RANDOM]
-    assert (random["epoch"], random["explanations"]) == (0, [])
+    assert random["epoch"] == 0
     assert random["variable"].startswith("model variable 1 (")
     assert files(copy.runs) == originals, "the study's own directory was written to"
     assert "trial 0 holds: final digest, value, 3 epochs, 2 checkpoints equal" in output.out
     assert "trial 2 DIFFERS" in output.out
-    assert "no known difference of the environment explains it" in output.out
+    assert "no known difference of the environment explains the difference" in output.out
     assert output.out.endswith("3 of 4 verified trials hold\n")
     assert "trial 0 epoch 3/3" in output.err
     assert main(["show", "small", str(RANDOM), "--json", *flags]) == 0
@@ -175,11 +175,12 @@ def test_a_bit_flipped_in_a_checkpoints_tensor_is_found_in_its_file_and_variable
     trial = copy.verify()
     (finding,) = errors(trial)
     assert (trial["verdict"], trial["step"], trial["epoch"]) == ("differs", 4, None)
-    assert finding["file"] == str(file)
-    assert finding["variable"].startswith("model variable 1 (")
-    assert finding["variable"].endswith("kernel)")
+    assert str(file) in finding["message"]
+    assert finding["subject"].startswith("model variable 1 (")
+    assert finding["subject"].endswith("kernel)")
+    assert trial["variable"] == finding["subject"]
     assert "tensor 'model/00001' has the digest" in finding["message"]
-    assert file.read_bytes() == bytes_of_file, "it is set aside by who would resume from it"
+    assert file.read_bytes() == bytes_of_file, "who would resume from it renames it"
 
 
 def test_a_checkpoint_that_was_replaced_by_a_whole_one_is_found(copy):
@@ -189,13 +190,15 @@ def test_a_checkpoint_that_was_replaced_by_a_whole_one_is_found(copy):
     tensors = dict(loaded.tensors)
     tensors["optimizer/00002"] = tensors["optimizer/00002"] + 0.25
     shutil.rmtree(path)
-    commit(path.parent, tensors, loaded.state, step=loaded.step, epoch=loaded.epoch)
+    position = {"step": loaded.step, "epoch": loaded.epoch}
+    commit(path.parent, tensors, loaded.state, **position, metrics=loaded.metrics)
     trial = copy.verify()
     checkpoint, tensor = errors(trial)
-    assert (checkpoint["what"], tensor["what"]) == ("checkpoint", "tensor")
+    assert checkpoint["subject"] == "digest"
+    assert tensor["message"].startswith("the checkpoint of step 6: optimizer variable 2 (")
     assert (trial["step"], trial["epoch"]) == (6, 2)
     assert trial["variable"].startswith("optimizer variable 2 (")
-    assert "by at most 0.25); 1 of " in tensor["message"]
+    assert "by at most 0.25" in tensor["message"]
 
 
 def test_the_model_as_training_left_it_is_compared_and_its_damage_is_found(copy):
@@ -216,14 +219,13 @@ def test_the_model_as_training_left_it_is_compared_and_its_damage_is_found(copy)
     tensors["model/00001"].flat[0] += 1
     path = end()
     (finding,) = errors(copy.verify())
-    assert finding["what"] == "tensor"
     assert finding["message"].startswith(
-        f"the model at the end: model variable 1 ({last.state['model'][1]}) is the first "
-        "that differs (in 1 of "
+        f"the model at the end: model variable 1 ({last.state['model'][1]}): differs in 1 of "
     )
     (path / "tensors.safetensors").write_bytes(b"torn")
     (finding,) = errors(copy.verify())
-    assert (finding["what"], finding["file"]) == ("file", str(place))
+    assert finding["subject"] == "file"
+    assert str(place) in finding["message"]
     shutil.rmtree(place)
     trial = copy.verify()
     assert trial["verdict"] == "holds"
@@ -241,11 +243,11 @@ def test_a_logged_metric_changed_in_the_database_is_found_with_all_its_values(co
     )
     trial = copy.verify()
     (finding,) = errors(trial)
-    assert (finding["what"], finding["variable"]) == ("metric", "learning_rate")
+    assert finding["subject"] == "the history's 'learning_rate' of epoch 2"
     assert finding["epoch"] == 1
-    assert (finding["stored"], finding["replayed"]) == (rate + 2**-20, rate)
     assert trial["message"] == (
-        f"epoch 2: learning_rate is {rate + 2**-20!r} in the database and {rate!r} in the replay"
+        f"the history's 'learning_rate' of epoch 2: {rate + 2**-20!r} in the trial, "
+        f"{rate!r} in its replay"
     )
 
 
@@ -259,30 +261,29 @@ def test_any_other_stored_result_that_was_changed_is_found(copy):
     )
     copy.execute("UPDATE trial_values SET value = 0.5 WHERE trial_id = ?", optuna)
     trial = copy.verify()
-    mismatches = [(finding["what"], finding["epoch"], finding["step"]) for finding in errors(trial)]
+    mismatches = [
+        (finding["subject"], finding["epoch"], finding["step"]) for finding in errors(trial)
+    ]
     assert mismatches == [
-        ("checkpoint", None, 4),
+        ("digest", None, 4),
         ("digest", None, 6),
-        ("value", 2, None),
-        ("digest", 2, None),
+        ("the final value (loss)", 2, None),
     ]
     message = "\n".join(finding["message"] for finding in errors(trial))
-    assert "the trial's value (loss) is 0.5, but the replay's is " in message
+    assert "the final value (loss): 0.5 in the trial, " in message
     assert f", but {wrong} in the database" in message
     assert (
         f"the trial's digest is {wrong}, but that of its last checkpoint, at step 6, is " in message
     )
-    assert f"the final digest is {wrong}, but the replay's is " in message
+    assert f"the final digest: '{wrong}' in the trial, " in message
 
 
 def test_a_parameter_changed_in_the_database_shows_in_what_the_replay_trains(copy):
     copy.execute("UPDATE trial_params SET param_value = 0.05 WHERE trial_id = ?", copy.optuna_id())
     trial = copy.verify()
     assert (trial["verdict"], trial["epoch"]) == ("differs", 0)
-    rates = [
-        finding["replayed"] for finding in errors(trial) if finding["variable"] == "learning_rate"
-    ]
-    assert rates[0] == pytest.approx(0.05)
+    assert "'learning_rate' of epoch 1" in trial["message"]
+    assert " in the trial, 0.05" in trial["message"]
 
 
 def test_a_replay_that_is_killed_and_resumed_equals_the_trial(copy):
@@ -297,9 +298,8 @@ def test_a_trial_of_two_steps_is_too_short_for_a_kill(tmp_path, capsys):
     sweep_inline(replace(STUDY, arguments=arguments), tmp_path)
     trial = Copy(tmp_path / "runs", capsys).verify(EXACT, "--interrupt")
     assert trial["verdict"] == "holds"
-    assert [finding["message"] for finding in trial["findings"]] == [
-        "the trial is too short for a kill"
-    ]
+    messages = {finding["subject"]: finding["message"] for finding in trial["findings"]}
+    assert messages["replay"] == "the trial is too short for a kill"
 
 
 def test_a_replay_inside_the_commands_process_is_refused(copy, monkeypatch, capsys):
@@ -313,8 +313,7 @@ def test_a_callback_that_forgets_shows_only_when_the_replay_is_interrupted(copy)
     trial = copy.verify(FORGETFUL, "--interrupt", "--seed", "1")
     assert trial["replay"]["starts"] == [0, 3], "in the second epoch"
     assert trial["verdict"] == "differs"
-    assert trial["explanations"] == []
-    notes = [finding["message"] for finding in trial["findings"] if finding["what"] == "replay"]
+    notes = [finding["message"] for finding in trial["findings"] if finding["subject"] == "replay"]
     assert notes == ["a replay without a kill equals the trial: only the resumed replay differs"]
 
 
@@ -329,7 +328,9 @@ def test_a_difference_of_the_surroundings_is_said_and_may_explain_a_mismatch(cop
         copy.trial_id(RANDOM),
     )
     trial = copy.verify(RANDOM)
-    explanations = trial["explanations"]
+    explanations = [
+        finding["message"] for finding in trial["findings"] if finding["subject"] == "environment"
+    ]
     assert trial["verdict"] == "differs"
     assert explanations[0].startswith("tensorflow was 2.20.0 and is 2.")
     assert explanations[1].startswith("onednn was 2 and is ")
@@ -349,8 +350,7 @@ def test_a_study_without_determinism_is_promised_nothing_and_still_must_not_cont
     trial = study_copy.verify()
     assert trial["verdict"] == "unpromised"
     assert errors(trial) == []
-    warned = [finding for finding in trial["findings"] if finding["level"] == "warning"]
-    assert any(finding["by_replay"] for finding in warned)
+    assert any(finding["level"] == "warning" for finding in trial["findings"])
     assert "exactness is not promised (deterministic=False)" in trial["message"]
     study_copy.execute("UPDATE sweeper_trials SET digest = '0'")
     assert study_copy.verify()["verdict"] == "differs"

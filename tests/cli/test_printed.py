@@ -12,6 +12,7 @@ import pytest
 from drawn_studies import NASTY, attempt, made, trial_record
 from terminals import OPENED, Watched, with_trials
 
+from sweeper.checks.check import CheckReport, Estimate
 from sweeper.records.configurations import configurations_of
 from sweeper.records.events import (
     AttemptEnded,
@@ -30,13 +31,13 @@ from sweeper.records.events import (
     TrainingStarted,
     TrialVerified,
 )
+from sweeper.records.findings import Finding, Line
 from sweeper.records.results import (
     BestTrial,
     CheckpointRecord,
     EpochRecord,
     ParetoTrial,
 )
-from sweeper.replay.reports import CheckFinding, CheckReport, Estimate, Line
 from sweeper.spec.repeating import Repeating
 from sweeper.spec.searching import Objective
 
@@ -345,15 +346,15 @@ def check(monkeypatch):
         checkpoints_kept=2,
         disk_bytes=32 << 20,
     )
-    note = CheckFinding("note", "data", "the data are not shuffled", Line("s.py", 7))
+    note = Finding("note", "data", "the data are not shuffled", Line("s.py", 7))
     promises = ("two trials share none",)
     metrics = ("loss", "val_loss")
     sound = CheckReport("digits", (note,), promises, metrics, estimate, {"total": 8.0}, steps=100)
-    error = CheckFinding("error", "independence", "layer [bold] is shared", Line("a/s.py", 12))
-    warning = CheckFinding("warning", "settings", "deterministic=False")
+    error = Finding("error", "independence", "layer [bold] is shared", Line("a/s.py", 12))
+    warning = Finding("warning", "settings", "deterministic=False")
     bad = replace(sound, findings=(error, warning), estimate=None)
 
-    def fake(target, *, workers, tell):
+    def fake(target, *, workers, notify):
         assert target == "bad.py" or workers == 3
         return bad if target == "bad.py" else sound
 

@@ -561,7 +561,7 @@ def test_a_position_holds_in_a_fresh_process(tmp_path):
 
 def go_on(directory):
     """What the fresh process does: read on from the states in ``directory``."""
-    from sweeper.run.trial.devices import configure_tensorflow
+    from sweeper.support.tensorflow_start import configure_tensorflow
 
     configure_tensorflow(threads=1, deterministic=True)
     states = pickle.loads(Path(directory, "states").read_bytes())

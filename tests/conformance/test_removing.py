@@ -1,4 +1,4 @@
-"""A study that is removed or set aside goes whole on every database, and leaves its name free."""
+"""A study that is removed or renamed goes whole on every database, and leaves its name free."""
 
 from pathlib import Path
 
@@ -87,7 +87,12 @@ def test_a_study_without_a_value_begins_anew(digits):
     assert (trial.state, trial.seed, trial.params) == ("interrupted", 9, {})
     assert trial.epochs == trial.checkpoints == trial.evaluations == ()
     claim = take(digits)
-    assert (claim.number, claim.attempt, claim.anew_after, claim.params) == (0, 2, 1, {})
+    assert (claim.number, claim.attempt, claim.ignore_checkpoints_through, claim.params) == (
+        0,
+        2,
+        1,
+        {},
+    )
     digits.record_parameter(claim.token, "rate", FloatRange(0.1, 9.0), 5.0)
     with as_optuna_sees_it(digits.database) as study:
         assert [t.state.name for t in study.trials] == ["RUNNING", "RUNNING"]

@@ -597,7 +597,7 @@ def test_a_study_of_many_trials_is_read_in_as_many_queries_as_one_of_few(reposit
     assert complete(1) == complete(11)
 
 
-TWO = replace(defined(further_objectives=[["val_loss", "minimize"]]), target=9)
+TWO = replace(defined(further_objectives=[{"name": "val_loss", "direction": "minimize"}]), target=9)
 
 
 def test_a_study_of_two_objectives_is_one_to_optuna_and_its_front_is_optunas(repository, database):
@@ -627,7 +627,7 @@ def test_a_study_of_two_objectives_is_one_to_optuna_and_its_front_is_optunas(rep
 
 def test_the_directions_of_a_begun_study_cannot_be_changed(repository):
     repository.create_or_open(TWO)
-    for other in (ROW, defined(further_objectives=[["val_loss", "maximize"]])):
+    for other in (ROW, defined(further_objectives=[{"name": "val_loss", "direction": "maximize"}])):
         with pytest.raises(DefinitionError, match="created to maximize and minimize, and its def"):
             repository.accept_definition(replace(TWO, definition=other.definition))
 

@@ -14,7 +14,7 @@ from sweeper.db.repository import Repository
 from sweeper.errors import DefinitionChangedError, ForeignCheckpointError, UsageError
 from sweeper.records.code import CodeFingerprint, CodePart
 from sweeper.records.results import CheckpointRecord, EpochRecord
-from sweeper.run.stored_study import remove_study, rename_existing
+from sweeper.run.removed_study import remove_study, rename_existing
 from sweeper.run.worker.checkpoints import check_directories, check_new_study, claim_directories
 from sweeper.spec.space import FloatRange
 from sweeper.support.paths import RunPaths
@@ -71,7 +71,7 @@ def test_a_trial_gone_on_with_under_another_code_is_of_neither(repository):
     repository.finish(first.token, Ending("interrupted", end_step=20))
     repository.accept_definition(EDITED)
     second = take(repository)
-    assert (second.number, second.anew_after) == (0, 0)
+    assert (second.number, second.ignore_checkpoints_through) == (0, 0)
     repository.record_process(second.token, 1, "fork", 20)
     repository.finish(second.token, Ending("complete", value=0.5, digest="d"))
     finish(repository, 3.0)
@@ -145,14 +145,14 @@ def test_a_failed_trial_goes_on_under_its_own_code_and_begins_anew_under_another
     fail(repository)
     assert repository.retry_failed("digits") == (0,)
     claim = take(repository)
-    assert claim.anew_after == 0
+    assert claim.ignore_checkpoints_through == 0
     assert claim.params == {"rate": 0.5}
     repository.finish(claim.token, Ending("failed", error="again"))
     finish(repository, 1.0)
     repository.accept_definition(EDITED)
     assert repository.retry_failed("digits") == (0,)
     claim = take(repository)
-    assert (claim.anew_after, claim.params) == (2, {})
+    assert (claim.ignore_checkpoints_through, claim.params) == (2, {})
 
 
 @pytest.mark.parametrize(
@@ -195,7 +195,7 @@ def test_a_link_to_elsewhere_is_removed_and_not_followed(repository, tmp_path):
 
 
 @pytest.mark.parametrize("user", ["trial", "worker"])
-def test_a_study_at_work_is_neither_removed_nor_set_aside(repository, tmp_path, user):
+def test_a_study_at_work_is_neither_removed_nor_renamed(repository, tmp_path, user):
     path = files_of(repository, tmp_path, "one")
     if user == "trial":
         take(repository)
@@ -203,7 +203,7 @@ def test_a_study_at_work_is_neither_removed_nor_set_aside(repository, tmp_path, 
         repository.join("digits", ME, key="k" * 32)
     with pytest.raises(UsageError, match=r"removed while it runs .*sweeper stop digits"):
         remove_study(repository, RunPaths(tmp_path, "digits"))
-    with pytest.raises(UsageError, match="set aside while it runs"):
+    with pytest.raises(UsageError, match="renamed while it runs"):
         rename_existing(repository, RunPaths(tmp_path, "digits"))
     assert path.is_dir()
     assert repository.study("digits")
@@ -223,7 +223,7 @@ def test_a_study_whose_directory_cannot_be_renamed_stays_as_it_is(
     assert repository.study_names() == ("digits",)
 
 
-def test_checkpoints_in_an_object_store_are_not_set_aside(repository, tmp_path):
+def test_checkpoints_in_an_object_store_are_not_renamed(repository, tmp_path):
     claim = take(repository)
     path = "s3://bucket/digits/trial-00000/attempt-01/checkpoints/step-000000020"
     repository.record_checkpoint(claim.token, CheckpointRecord(20, 1, "d" * 32, 10, path))
@@ -246,7 +246,7 @@ def test_the_directory_of_another_database_s_study_is_neither_removed_nor_rename
     assert repository.study_names() == ("digits",)
 
 
-def test_a_study_that_is_set_aside_owns_its_files_alone_and_each_leaves_its_name_free(
+def test_a_study_that_is_renamed_owns_its_files_alone_and_each_leaves_its_name_free(
     repository, tmp_path
 ):
     paths = RunPaths(tmp_path, "digits")
@@ -261,7 +261,7 @@ def test_a_study_that_is_set_aside_owns_its_files_alone_and_each_leaves_its_name
         check_directories(directories, repository.study(name), begun=False)
         checkpoint = Path(repository.trial(name, 0).checkpoints[0].path)
         assert (checkpoint / "state.json").read_text() == f"study {number}"
-    assert repository.names_set_aside("digits") == repository.study_names()
+    assert repository.names_of_renamed("digits") == repository.study_names()
     with pytest.raises(ForeignCheckpointError):
         check_directories(directories, repository.study("digits~1"), begun=False)
     repository.create_or_open(ROW)

@@ -118,7 +118,7 @@ MODULES = {
     "AuditRecord": "records/exactness.py",
     "EvaluationRecord": "records/evaluations.py",
     "LengthRecord": "records/lengths.py",
-    "CheckReport": "replay/reports.py",
+    "CheckReport": "checks/check.py",
 }
 
 

@@ -85,7 +85,7 @@ def build(layers, optimizer, form):
 def shared(argument, factory):
     """Have two trials call the factory; return the names that the guard refuses."""
     for _ in range(2):
-        with Guard(warn=print, process="inline") as guard:
+        with Guard(notify=print, process="inline") as guard:
             try:
                 guard.check(argument, factory())
             except IndependenceError as error:
@@ -255,7 +255,7 @@ def test_a_cycle_ends_and_depth_is_no_limit():
 def test_a_walk_that_would_not_end_is_cut_and_the_guard_says_so(monkeypatch):
     monkeypatch.setattr("sweeper.inspection.walk.MOST", 100)
     warnings = []
-    with Guard(warn=warnings.append) as guard:
+    with Guard(notify=warnings.append) as guard:
         guard.check("tracked", {"x": [[index] for index in range(1000)]})
     (warning,) = warnings
     assert "the guard did not inspect the others" in warning
@@ -269,7 +269,7 @@ def model(*layers):
 
 def guarded(factory, *, warnings=None):
     warn = [].append if warnings is None else warnings.append
-    with Guard(warn=warn, process="inline") as guard:
+    with Guard(notify=warn, process="inline") as guard:
         built = factory()
         guard.check("model", built, factory)
     return built
@@ -306,7 +306,7 @@ def test_what_no_module_of_the_users_leads_to_is_refused_without_a_name(monkeypa
 
 def test_what_the_trial_tracks_is_guarded():
     shared = keras.optimizers.SGD(name="shared")
-    with Guard(warn=print) as guard:
+    with Guard(notify=print) as guard:
         guard.check("tracked", {"new": keras.Variable(0.0)})
         with pytest.raises(
             IndependenceError, match=r"^optimizer 'shared' is trial.track\('n', …\)"

@@ -102,8 +102,8 @@ def write(directory, state=None, tensors=None):
     return commit(place, tensors or TENSORS, state or STATE, seconds=float(len(directory.name)))
 
 
-def commit(place, tensors, state, *, step=8, epoch=1, seconds=0.0):
+def commit(place, tensors, state, *, step=8, epoch=1, seconds=0.0, metrics=None):
     """Commit a checkpoint in a store's directory; return its path."""
     digested = tuple(name for name in tensors if name.startswith(("model", "optimizer")))
-    taken = Snapshot(step, epoch, tensors, state, metrics={}, digest_names=digested)
+    taken = Snapshot(step, epoch, tensors, state, metrics=metrics or {}, digest_names=digested)
     return Path(str(CheckpointStore(place).commit(taken, trained_seconds=seconds).path))

@@ -85,7 +85,7 @@ def judge(file, directory, *, inline=True):
                         assignment,
                         trial,
                         seeds,
-                        warn=verdict.warnings.append,
+                        notify=verdict.warnings.append,
                         process="inline" if inline else "trial",
                     )
                 )

@@ -47,7 +47,7 @@ class RecordedReplays:
         checkpoints = {
             position: replace(
                 checkpoint,
-                path=str(directory / Path(checkpoint.path).relative_to(record.directory)),
+                path=directory / checkpoint.path.relative_to(record.directory),
             )
             for position, checkpoint in record.replayed.checkpoints.items()
         }

@@ -13,20 +13,18 @@ from checkpoints_on_disk import STATE, TENSORS, Planted, write
 from scripted_trials import definition
 
 from sweeper.checkpoint.format import relocated
-from sweeper.checkpoint.reading import read_manifest
 from sweeper.checks.check import judge as judge_check
-from sweeper.checks.verify import StoredCheckpoint, findings_of
+from sweeper.checks.verify import TrialFiles, findings_of
 from sweeper.records.results import EpochRecord, TrialRecord
-from sweeper.replay.comparison import compare_checkpoints, errors, judge
-from sweeper.replay.reports import Authored, StudyAuthors
+from sweeper.replay.comparison import compare_checkpoints, compare_epochs, errors, judge
+from sweeper.replay.reports import UserObject, UserObjects
 from sweeper.run import replays
 from sweeper.run.auditing import IntervalReplay
-from sweeper.run.protocol.messages import CheckpointCommitted
-from sweeper.run.replays import Answers, ComparedReplay, Kill, Replayed, ReplayOrder
-from sweeper.spec import checkpointing
+from sweeper.run.replays import Answers, ComparedReplay, Kill, Reference, Replayed, ReplayOrder
+from sweeper.spec.checkpointing import KeptCheckpoint
 
-NOBODY = Authored("nobody")
-AUTHORS = StudyAuthors(NOBODY, NOBODY, (Authored("Count"),))
+NOBODY = UserObject("nobody")
+USER_OBJECTS = UserObjects(NOBODY, NOBODY, (UserObject("Count"),))
 
 USERS = ("user_state", "changed")
 EXACT = False
@@ -76,14 +74,14 @@ class Ran:
 
     checkpoints: Sequence[Sequence[Path]]
     metrics: Sequence[Mapping[str, float]] = ({}, {})
-    authors: StudyAuthors = AUTHORS
+    user_objects: UserObjects = USER_OBJECTS
     number: int = 0
 
     def __call__(self, order, *_more):
-        replayed = Replayed(authors=self.authors)
+        replayed = Replayed(user_objects=self.user_objects)
         for epoch, path in enumerate(self.checkpoints[self.number], start=1):
             replayed.epochs[epoch - 1] = EpochRecord(epoch - 1, self.metrics[self.number])
-            checkpoint = CheckpointCommitted(8 * epoch, epoch, "digest", 1, str(path))
+            checkpoint = KeptCheckpoint(8 * epoch, epoch, path, digest="digest", bytes=1)
             replayed.checkpoints[checkpoint.step, checkpoint.epoch] = replayed.reached = checkpoint
             if (checkpoint.step, checkpoint.epoch) == order.ends_at:
                 break
@@ -93,21 +91,23 @@ class Ran:
 
 def compared(ran, checkpoints, directory, *, stored=None):
     """Compare replays with the checkpoints that are kept, as `sweeper check` and `sweeper verify` do."""
-    positions = tuple((8 * epoch, epoch) for epoch in range(1, len(checkpoints) + 1))
+    by_position = {
+        (8 * epoch, epoch): KeptCheckpoint(8 * epoch, epoch, path)
+        for epoch, path in enumerate(checkpoints, 1)
+    }
+    epochs = {} if stored is None else {0: stored, 1: stored}
     with mock.patch.object(replays, "run_again", ran):
         return ComparedReplay(
-            prepare=lambda _: ReplayOrder(SETTINGS, 0, Answers({}, {}), positions),
+            Reference(by_position, "", epochs),
+            prepare=lambda _: ReplayOrder(SETTINGS, 0, Answers({}, {}), tuple(by_position)),
             directory=directory,
-            references=dict(zip(positions, checkpoints, strict=True)),
-            files="",
             launchers=(),
             stopping=threading.Event(),
-            epochs={} if stored is None else {0: stored, 1: stored},
         ).run()
 
 
 def by_audit(whole, ran):
-    end = checkpointing.KeptCheckpoint(8, 1, whole)
+    end = KeptCheckpoint(8, 1, whole)
     trial = TrialRecord("small", 0, "complete", {}, None, 0, None)
     files = whole.parents[2] / "files"
     launcher = None
@@ -126,16 +126,18 @@ def first_told(findings):
 
 def by_check(whole, ran):
     comparison = compared(ran, [whole], whole.parents[2] / "replays")
-    findings, promises = judge_check(Replayed(authors=AUTHORS), comparison, Kill(4, 6), "error")
+    findings, promises = judge_check(
+        Replayed(user_objects=USER_OBJECTS), comparison, Kill(4, 6), "error"
+    )
     assert bool(promises) != any(finding.level != "note" for finding in findings)
     return first_told(findings)
 
 
 def by_verify(whole, ran):
-    checkpoint = StoredCheckpoint(8, 1, None, whole, read_manifest(whole))
+    files = TrialFiles((KeptCheckpoint(8, 1, whole),), ())
     comparison = compared(ran, [whole], whole.parents[2] / "replays")
     trial = TrialRecord("small", 0, "complete", {}, None, 0, None)
-    return first_told(findings_of(trial, [checkpoint], comparison, SETTINGS))
+    return first_told(findings_of(trial, files, comparison, SETTINGS))
 
 
 @pytest.fixture(params=[by_check, by_audit, by_verify], ids=lambda caller: caller.__name__)
@@ -270,6 +272,17 @@ def test_an_array_is_excused_in_the_elements_that_differ_anyway_and_in_no_other(
     )
 
 
+def test_an_epoch_that_only_one_of_two_runs_has_is_never_excused():
+    """How long a training goes on is decided by its metrics, and by no clock."""
+    metrics = {"loss": 0.5, "seconds": 1.0}
+    (missing,) = compare_epochs({0: metrics, 1: metrics}, {0: metrics})
+    assert (missing.name, missing.epoch) == ("epoch 2", 1)
+    assert [difference.level for difference in judge([missing], [missing], None)] == ["error"]
+    (measured,) = compare_epochs({0: metrics}, {0: {**metrics, "seconds": 2.0}})
+    control = judge([measured], [measured], None)
+    assert [difference.level for difference in control] == ["note"]
+
+
 def test_the_replays_own_directory_stands_for_the_trials(tmp_path):
     state = copy.deepcopy(STATE)
     state["user_state"]["changed"]["callback Count"]["set"]["file"] = "/runs/trial/files/a.txt"
@@ -296,8 +309,8 @@ def replayed(tmp_path):
     whole = write(tmp_path / "whole")
 
     def compare(*runs, metrics=({}, {}), stored=None, measured=frozenset()):
-        authors = StudyAuthors(NOBODY, NOBODY, (Authored("Count", measured=measured),))
-        ran = Ran([[path or whole for path in replay] for replay in runs], metrics, authors)
+        objects = UserObjects(NOBODY, NOBODY, (UserObject("Count", measured=measured),))
+        ran = Ran([[path or whole for path in replay] for replay in runs], metrics, objects)
         return compared(ran, [whole, whole], tmp_path / "replays", stored=stored), ran.number
 
     return compare
@@ -314,7 +327,7 @@ def test_a_replay_that_is_the_same_is_run_once(replayed):
         None,
         [],
     )
-    assert [checkpoint.tensors for checkpoint in comparison.checkpoints.values()] == [17, 17]
+    assert [*comparison.checkpoints] == [(8, 1), (16, 2)]
 
 
 @pytest.mark.parametrize("repeats", [True, False])

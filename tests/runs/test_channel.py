@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from scripted_trials import finish, scripted_sweep
 
 from sweeper.records.results import EpochRecord
-from sweeper.replay.reports import StudyAuthors
+from sweeper.replay.reports import UserObjects
 from sweeper.run.protocol.channel import Channel, IncompleteError
 from sweeper.run.protocol.messages import EpochsEnded, Message, ReplayBuilt, Stop, Warned
 from sweeper.spec.space import Categorical, CategoricalChoice, FloatRange, IntRange
@@ -39,7 +39,7 @@ OF_TYPE = {
     IntRange: st.tuples(counts, counts).map(lambda two: IntRange(min(two), max(two))),
     Categorical: st.lists(choices, min_size=1).map(lambda values: Categorical(tuple(values))),
     EpochRecord: st.builds(EpochRecord, counts, st.dictionaries(words, numbers)),
-    StudyAuthors: st.from_type(StudyAuthors),
+    UserObjects: st.from_type(UserObjects),
 }
 
 

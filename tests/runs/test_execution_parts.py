@@ -29,7 +29,7 @@ from sweeper.support.calling import run_side_by_side
 
 CONFIGURE = """
 import json, os
-from sweeper.run.trial.devices import configure_tensorflow, import_tensorflow
+from sweeper.support.tensorflow_start import configure_tensorflow, import_tensorflow
 import_tensorflow()
 from tensorflow.python.framework import config
 enabled = []

@@ -114,7 +114,7 @@ sys.modules["tensorflow"] = types.SimpleNamespace(config=types.SimpleNamespace(
     LogicalDeviceConfiguration=lambda memory_limit: memory_limit,
     set_logical_device_configuration=lambda *call: calls.append(call),
 ))
-from sweeper.run.trial.devices import limit_memory, show_devices
+from sweeper.support.tensorflow_start import limit_memory, show_devices
 
 show_devices({devices!r})
 limit_memory({limit!r})

@@ -33,8 +33,8 @@ def test_the_code_of_the_step_is_part_of_the_definition():
     codes = [study_of(step).code().digest for step in (make_step, make_louder_step, None)]
     assert len(set(codes)) == 3
     assert codes[0] == study_of(make_step).code().digest
-    assert study_of(None).makers() == (build_model, load_data)
-    assert study_of(make_step).makers() == (build_model, make_step, load_data)
+    assert study_of(None).factories() == (build_model, load_data)
+    assert study_of(make_step).factories() == (build_model, make_step, load_data)
 
 
 def test_a_step_factory_that_returns_something_else_is_told_so(tmp_path):

@@ -20,7 +20,7 @@ from small_models import Runner, regression
 
 from sweeper.errors import DefinitionError, ParameterError
 from sweeper.records.results import TrialRecord
-from sweeper.run.stored_study import _window
+from sweeper.run.study_plan import _window
 from sweeper.search.importance import parameter_importances
 from sweeper.search.sampling import open_search
 from sweeper.search.spaces import (

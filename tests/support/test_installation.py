@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 import sweeper
-from sweeper.checks.check import finding_of_failure
+from sweeper.checks.check import CheckReport, finding_of_failure
 from sweeper.errors import DefinitionError, UsageError
+from sweeper.records.findings import Finding
 from sweeper.records.results import StudyResults
-from sweeper.replay.reports import CheckFinding, CheckReport
 from sweeper.run.trial.link import error_line, failure_of
 from sweeper.search.spec import check_sampler
 from sweeper.support.installation import (
@@ -127,9 +127,9 @@ def test_a_missing_package_is_named_with_its_extra_and_is_no_broken_promise(erro
     assert advice in (missing_package(error) or "")
     assert advice in error_line(error, where=False)
     finding = finding_of_failure(failure_of(error), lambda _: None)
-    assert finding.check == "installation"
+    assert finding.subject == "installation"
     assert advice in finding.message
     assert CheckReport("s", (finding,)).lacks_packages
-    other = CheckFinding("error", "capture", "a promise does not hold")
+    other = Finding("error", "capture", "a promise does not hold")
     assert not CheckReport("s", (finding, other)).lacks_packages, "a broken promise stays one"
     assert not CheckReport("s", ()).lacks_packages

@@ -77,7 +77,7 @@ for _ in range(2):
 
 TRIAL = """
 import os
-from sweeper.run.trial.devices import import_tensorflow
+from sweeper.support.tensorflow_start import import_tensorflow
 import_tensorflow()
 os.write(2, os.environ["TF_CPP_MIN_LOG_LEVEL"].encode())
 """
@@ -133,7 +133,7 @@ with loading_quietly():
 )
 def test_the_real_tensorflow_starts_and_computes_without_a_word(tmp_path):
     code = (
-        "from sweeper.run.trial.devices import import_tensorflow; import_tensorflow(); "
+        "from sweeper.support.tensorflow_start import import_tensorflow; import_tensorflow(); "
         "from sweeper.support.tensorflow_start import look_for_gpus; look_for_gpus(); "
         "import tensorflow as tf; assert int(tf.constant(1) + 1) == 2; "
         "tf.get_logger().warning('one that matters')"

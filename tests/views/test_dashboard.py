@@ -99,7 +99,12 @@ def test_a_trial_is_the_object_of_show_with_what_the_page_adds(ask, directory):
     for trial, record in zip(data["trials"], trials, strict=True):
         for name, value in record.items():
             assert trial[name] == (str(value) if name == "seed" else value), name
-        assert set(trial) - set(record) == {"target", "anew_after", "error", "commands"}
+        assert set(trial) - set(record) == {
+            "target",
+            "ignore_checkpoints_through",
+            "error",
+            "commands",
+        }
     assert data["study"] == {name: value for name, value in status.items() if name != "trials"}
     assert data["trials"][0]["seed"] == str(SEED), "a browser's numbers have 53 bits"
     assert data["trials"][2]["error"] == f"ValueError: {NASTY}"

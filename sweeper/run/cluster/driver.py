@@ -33,13 +33,13 @@ from sweeper.records.events import (
     TrainingStarted,
 )
 from sweeper.records.results import Outcome, StudyStatus, TrialStatus
-from sweeper.run.auditing import refuse_inexact
 from sweeper.run.cluster.engines import Cluster, DaskCluster, RayCluster, run_tasks
 from sweeper.run.cluster.host import HostEnd, run_host, write_spec
 from sweeper.run.options import HostSpec, RunRequest
 from sweeper.run.prepared_study import PreparedStudy
 from sweeper.run.serving import describe_unfinished, opened
 from sweeper.run.signals import stop_signals
+from sweeper.run.stored_study import refuse_inexact
 from sweeper.run.worker.database_health import DatabaseHealth
 from sweeper.support.error_texts import shown_error
 from sweeper.support.paths import absolute_location

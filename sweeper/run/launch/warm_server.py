@@ -43,10 +43,10 @@ from sweeper.run.launch.trial_process import received_from
 from sweeper.run.protocol.channel import Channel
 from sweeper.run.protocol.messages import Assignment, StudySource
 from sweeper.run.signals import release_signals, signals_to_stop
-from sweeper.run.trial.devices import import_tensorflow, uncollected
 from sweeper.run.trial.link import failure_before_trial
 from sweeper.run.trial.process import serve_trial
 from sweeper.support.processes import adopt_orphans, die_with_parent, fork
+from sweeper.support.tensorflow_start import import_tensorflow, uncollected
 
 
 def log_to(path: str) -> None:
@@ -284,9 +284,7 @@ def _import_everything() -> None:
     with uncollected():
         import_tensorflow()
         import sweeper.run.trial.run  # noqa: F401 - imported once for all trials
-        from sweeper.inspection.code import read_keras
 
-        read_keras()
         gc.freeze()
 
 

@@ -29,8 +29,9 @@ from pydantic import (
 
 from sweeper.checkpoint.identity import Origin
 from sweeper.definition.definition import StudySettings
+from sweeper.records.findings import Line
 from sweeper.records.results import CheckpointRecord, EpochRecord
-from sweeper.replay.reports import Lengths, Line, StudyAuthors
+from sweeper.replay.reports import Lengths, UserObjects
 from sweeper.spec.checkpointing import Keep
 from sweeper.spec.space import Categorical, CategoricalChoice, FloatRange, IntRange
 from sweeper.support.paths import RunPaths
@@ -256,12 +257,12 @@ def assignment_of(
     number: int,
     attempt: int,
     *,
-    anew_after: int = 0,
+    ignore_checkpoints_through: int = 0,
     proposals: int = 0,
 ) -> Assignment:
     """Return the assignment of an attempt; callers set its other fields by `dataclasses.replace`.
 
-    ``anew_after`` is the number of the last attempt whose checkpoints are not resumed; 0 for none.
+    ``ignore_checkpoints_through`` is the number of the last attempt whose checkpoints are not resumed; 0 for none.
     """
     return Assignment(
         proposals=proposals,
@@ -272,7 +273,8 @@ def assignment_of(
         log=str(paths.log(number, attempt)),
         end=str(paths.end_model(number)),
         checkpoints=tuple(
-            str(paths.checkpoints(number, n)) for n in range(anew_after + 1, attempt + 1)
+            str(paths.checkpoints(number, n))
+            for n in range(ignore_checkpoints_through + 1, attempt + 1)
         ),
     )
 
@@ -296,7 +298,7 @@ class ReplayBuilt:
     ``weights`` is the digest of what the model factory returned; ``lengths`` are None for the study's own.
     """
 
-    authors: StudyAuthors
+    user_objects: UserObjects
     weights: str
     lengths: Lengths | None = None
 
@@ -419,6 +421,8 @@ class Failed:
         lasting: Whether another attempt at this trial would fail with the same error.
         shares: Whether the guard refused an object that is older than the trial.
         line: The innermost line of the user's code that raised it; None if there is none.
+        error_class: Name of the error's class.
+        lacks_package: Whether a package that the code imports is not installed.
     """
 
     error: str
@@ -428,6 +432,8 @@ class Failed:
     shares: bool = False
     fault: Literal["trial", "memory", "environment", "definition"] = "trial"
     line: Line | None = None
+    error_class: str = ""
+    lacks_package: bool = False
 
 
 LastMessage = Finished | StoppedHere | Failed

@@ -59,7 +59,7 @@ def evaluate(
 
     seeds = seeds_of(assignment)
     trial = make_trial(assignment, seeds, link)
-    plan = make_plan(definition, assignment, trial, seeds, warn=notify)
+    plan = make_plan(definition, assignment, trial, seeds, notify=notify)
     try:
         data, held_out = _held_out(order.data, plan, trial, seeds, notify)
     except (_RefusedError, StudyImportError) as error:

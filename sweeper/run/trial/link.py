@@ -167,10 +167,14 @@ def failure_of(error: BaseException, *, asked: bool = True) -> Failed:
     ``asked`` is whether the trial had requested a parameter or started to train. If not, every other trial
     would fail in the same way.
     """
-    failure = _failure_of(error, asked=asked)
-    lasting = isinstance(error, SweeperError) and error.lasting
-    shares = isinstance(error, IndependenceError)
-    return replace(failure, lasting=lasting, shares=shares, line=line_of_error(error))
+    return replace(
+        _failure_of(error, asked=asked),
+        lasting=isinstance(error, SweeperError) and error.lasting,
+        shares=isinstance(error, IndependenceError),
+        line=line_of_error(error),
+        error_class=type(error).__name__,
+        lacks_package=missing_package(error) is not None,
+    )
 
 
 def _failure_of(error: BaseException, *, asked: bool) -> Failed:

@@ -161,7 +161,7 @@ def check_enqueued(assignment: Assignment, trial: Trial, definition: StudyDefini
     unused = [n for n, elsewhere in enqueued.items() if n not in suggested and not elsewhere]
     if not drawn or not unused:
         return
-    in_code = strings_in(definition.makers())
+    in_code = strings_in(definition.factories())
     for name in unused:
         # Of f"units_{n}" the code has only "units_".
         if in_code.isdisjoint((name, name.rstrip("0123456789"))):
@@ -197,20 +197,20 @@ def make_plan(
     trial: Trial,
     seeds: TrialSeeds,
     *,
-    warn: Callable[[str], None] = lambda _message: None,
+    notify: Callable[[str], None] = lambda _message: None,
     report_stage: Callable[[str], None] = lambda _stage: None,
     process: Process = "trial",
 ) -> TrainingPlan:
     """Run the factories under guard, and return the plan of the training.
 
-    ``warn`` receives warnings to the user, and ``report_stage`` the next activity.
+    ``notify`` receives warnings to the user, and ``report_stage`` the next activity.
     """
-    factories = definition.makers()
+    factories = definition.factories()
     settings = assignment.settings
     schedule = rung_schedule(settings.budget, settings.epochs)
     with (
         _explaining_repeats(assignment),
-        Guard(warn=warn, process=process, factories=factories) as guard,
+        Guard(notify=notify, process=process, factories=factories) as guard,
         strategy_scope(definition.strategy, trial, seeds) as strategy,
     ):
         report_stage("building the model")

@@ -19,12 +19,16 @@ from sweeper.files.recorder import RECORDER, install
 from sweeper.run.protocol.channel import Channel
 from sweeper.run.protocol.messages import Assignment, Evaluation, Preparing
 from sweeper.run.signals import release_signals, signals_to_stop
-from sweeper.run.trial.devices import configure_tensorflow, limit_memory, show_devices
 from sweeper.run.trial.keeping import keep_for_check
 from sweeper.run.trial.link import ChannelLink, failure_of
 from sweeper.support.directories import roots_of
 from sweeper.support.processes import adopt_orphans
-from sweeper.support.tensorflow_start import look_for_gpus
+from sweeper.support.tensorflow_start import (
+    configure_tensorflow,
+    limit_memory,
+    look_for_gpus,
+    show_devices,
+)
 
 
 def serve_trial(

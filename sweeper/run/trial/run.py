@@ -38,7 +38,7 @@ from sweeper.inspection.measured import measured_names
 from sweeper.inspection.sorts import class_name
 from sweeper.records.results import EpochRecord
 from sweeper.replay.lines import line_of
-from sweeper.replay.reports import Authored, StudyAuthors
+from sweeper.replay.reports import UserObject, UserObjects
 from sweeper.run.protocol.channel import Link
 from sweeper.run.protocol.messages import (
     KEEP_ALL,
@@ -142,7 +142,7 @@ def run_trial(
 ) -> None:
     """Build, resume and train a trial; the last message is `Finished` or another `LastMessage`."""
 
-    def warn(message: str) -> None:
+    def notify(message: str) -> None:
         link.send(Warned(message))
 
     settings = assignment.settings
@@ -154,7 +154,7 @@ def run_trial(
         assignment,
         trial,
         seeds,
-        warn=warn,
+        notify=notify,
         report_stage=lambda stage: link.send(Preparing(stage)),
         process=process,
     )
@@ -167,12 +167,12 @@ def run_trial(
     locations = [parse_location(location) for location in assignment.known]
     # The trial's local directory also has copies of checkpoints that are uploaded.
     spool = Path(assignment.log).parent.parent
-    _sweep_leftovers(directories, spool, warn)
+    _sweep_leftovers(directories, spool, notify)
     origin = assignment.origin and replace(
         assignment.origin, parameters=dict(trial.params), directory=str(trial.directory)
     )
     store_at = partial(open_store, spool=spool, origin=origin)
-    loaded = load_newest(directories, warn, known=locations, origin=origin)
+    loaded = load_newest(directories, notify, known=locations, origin=origin)
     loaded = _relocated(loaded, trial.directory)
     # A trial that has trained continues, whatever other trials have done since.
     if loaded is None and order is None and not link.ask(Propose()).value:
@@ -191,7 +191,7 @@ def run_trial(
         keep,
         observer.checkpoint_committed,
         observer.checkpoint_deleted,
-        warn=warn,
+        notify=notify,
         kept=read_kept(directories, locations, origin=origin),
         trained_seconds=0.0 if loaded is None else loaded.trained_seconds,
     ) as writer:
@@ -211,14 +211,14 @@ def run_trial(
         except Stopped as stopped:
             writer.close()
             if isinstance(stopped, Paused):
-                link.send(_last_message(loops[0], settings, observer, warn, paused=True))
+                link.send(_last_message(loops[0], settings, observer, notify, paused=True))
             else:
                 link.send(StoppedHere(step=observer.committed_step))
             return
     if not loop.pruned:
         # Before the last message, because a trial without its model must not count as complete.
         keep_end(plan.model, assignment, observer.committed, store_at)
-    link.send(_last_message(loop, settings, observer, warn))
+    link.send(_last_message(loop, settings, observer, notify))
 
 
 def _made_loop(
@@ -232,18 +232,18 @@ def _made_loop(
 ) -> TrainingLoop:
     """Return the loop of ``plan``, after reports on it and on the checkpoint from which it resumes."""
 
-    def warn(message: str) -> None:
+    def notify(message: str) -> None:
         link.send(Warned(message))
 
-    loop = TrainingLoop(plan, observer, warn)
+    loop = TrainingLoop(plan, observer, notify)
     environment = {
         **_environment(definition, plan),
         **_validation(definition, plan, assignment),
-        **_began_from(loop, plan, loaded, warn),
+        **_began_from(loop, plan, loaded, notify),
     }
     link.send(EnvironmentReport(environment))
     if not isinstance(assignment.order, Replay):
-        _notice_first_length(definition.epochs, plan, loop.steps_per_epoch, warn)
+        _notice_first_length(definition.epochs, plan, loop.steps_per_epoch, notify)
     if loaded is not None:
         observer.resumed(loaded)
     return loop
@@ -260,7 +260,7 @@ def _last_message(
     loop: TrainingLoop,
     settings: StudySettings,
     observer: TrialObserver,
-    warn: Callable[[str], None],
+    notify: Callable[[str], None],
     *,
     paused: bool = False,
 ) -> Finished:
@@ -274,7 +274,7 @@ def _last_message(
     if loop.pruned:
         value = last_value(loop, settings)
         return Finished(end.step, value, digest, outcome="pruned", epochs=end.epoch)
-    values, value_of = _final_values(loop, settings, warn)
+    values, value_of = _final_values(loop, settings, notify)
     for objective, value in zip(settings.objectives, values, strict=True):
         check_value(objective.name, value, settings.at, end.epoch)
     first, *further = values
@@ -292,7 +292,7 @@ def _as_replayed(
         plan, lengths = shortened(plan)
     if order.aside:
         redirect_files(plan.callbacks, Path(files))
-    link.send(ReplayBuilt(authors_of(definition, plan), weights, lengths))
+    link.send(ReplayBuilt(user_objects_of(definition, plan), weights, lengths))
     return plan
 
 
@@ -348,7 +348,7 @@ def _began_from(
     loop: TrainingLoop,
     plan: TrainingPlan,
     loaded: LoadedCheckpoint | None,
-    warn: Callable[[str], None],
+    notify: Callable[[str], None],
 ) -> dict[str, Any]:
     """Return the part of the attempt's environment that describes the warm start.
 
@@ -357,7 +357,7 @@ def _began_from(
     if plan.warm_start is None:
         return {}
     if loaded is not None:
-        return {"warm_start": digest_now(plan.warm_start, warn)}
+        return {"warm_start": digest_now(plan.warm_start, notify)}
     report = loop.match_warm_start()
     if report is None:
         return {}
@@ -367,7 +367,7 @@ def _began_from(
 
 
 def _notice_first_length(
-    first: int, plan: TrainingPlan, steps: int | None, warn: Callable[[str], None]
+    first: int, plan: TrainingPlan, steps: int | None, notify: Callable[[str], None]
 ) -> None:
     """Warn if an extended trial's learning rate still has the study's first length as a constant.
 
@@ -385,7 +385,7 @@ def _notice_first_length(
         constants = vars(rate)
     for name, value in constants.items():
         if isinstance(value, int | float) and value == first * steps:
-            warn(
+            notify(
                 f"the learning rate's {type(rate).__name__} has {name}={value}, the steps of "
                 f"the study's first {first} epochs; so this trial of {plan.epochs} epochs "
                 "differs from one that had as many from its beginning"
@@ -393,7 +393,7 @@ def _notice_first_length(
 
 
 def _sweep_leftovers(
-    directories: Sequence[Location], spool: Path, warn: Callable[[str], None]
+    directories: Sequence[Location], spool: Path, notify: Callable[[str], None]
 ) -> None:
     """Remove unfinished files of earlier attempts; warn if one cannot be removed."""
     spools = [spool] if isinstance(directories[-1], RemotePath) else []
@@ -401,7 +401,7 @@ def _sweep_leftovers(
         try:
             sweep_leftovers(directory)
         except CheckpointError as error:
-            warn(str(error))
+            notify(str(error))
 
 
 def last_value(loop: TrainingLoop, settings: StudySettings) -> float:
@@ -411,11 +411,11 @@ def last_value(loop: TrainingLoop, settings: StudySettings) -> float:
 
 
 def _final_values(
-    loop: TrainingLoop, settings: StudySettings, warn: Callable[[str], None]
+    loop: TrainingLoop, settings: StudySettings, notify: Callable[[str], None]
 ) -> tuple[tuple[float, ...], str | None]:
     """Return the objectives of a complete trial, in order, and what they are of: see `TrialRecord.value_of`.
 
-    ``warn`` is called where the value is not of the delivered weights.
+    ``notify`` is called where the value is not of the delivered weights.
     """
     names = [objective.name for objective in settings.objectives]
     reported = [_reported(loop, name) for name in names]
@@ -430,7 +430,7 @@ def _final_values(
         return last, None
     metrics = loop.measure() if epoch is None else loop.epochs[epoch].metrics
     if any(name not in metrics for name in names):
-        warn(
+        notify(
             "callbacks or the optimizer changed the weights after the last epoch, and only the "
             f"model's metrics of the validation can be measured again; the value is {names[0]!r} at "
             "the last epoch, and not that of the weights that load_model() returns. Choose a val_… "
@@ -439,7 +439,7 @@ def _final_values(
         return last, None
     measured = tuple(metrics[name] for name in names)
     if settings.at == "last":
-        warn(
+        notify(
             f"at='last': the value is {names[0]!r} at the last epoch, {last[0]:.6g}; that of the "
             f"weights that load_model() returns is {measured[0]:.6g}"
         )
@@ -583,12 +583,14 @@ class ReplayObserver(TrialObserver):
             os.kill(os.getpid(), signal.SIGKILL)
 
 
-def authors_of(definition: StudyDefinition, plan: TrainingPlan) -> StudyAuthors:
+def user_objects_of(definition: StudyDefinition, plan: TrainingPlan) -> UserObjects:
     """Return the user's factories and the callbacks of a trial."""
     model, data = (
-        Authored(name_of(factory), line_of(factory))
+        UserObject(name_of(factory), line_of(factory))
         for factory in (definition.model, definition.data)
     )
     kinds = [type(callback) for callback in plan.callbacks]
-    callbacks = (Authored(kind.__qualname__, line_of(kind), measured_names(kind)) for kind in kinds)
-    return StudyAuthors(model, data, tuple(callbacks))
+    callbacks = (
+        UserObject(kind.__qualname__, line_of(kind), measured_names(kind)) for kind in kinds
+    )
+    return UserObjects(model, data, tuple(callbacks))

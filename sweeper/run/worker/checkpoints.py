@@ -74,7 +74,7 @@ _ATTEMPT = re.compile(r"attempt-(\d+)")
 
 
 @dataclass(frozen=True)
-class Located:
+class CheckpointPaths:
     """Present paths of the checkpoints of one trial.
 
     Attributes:
@@ -119,7 +119,7 @@ class Located:
         return None
 
 
-def locate(trial: TrialRecord, paths: RunPaths) -> Located:
+def locate(trial: TrialRecord, paths: RunPaths) -> CheckpointPaths:
     """Return the present paths of a trial's checkpoints."""
     present = {r.path: present_path(r, trial.number, paths) for r in trial.checkpoints}
     existing = [path for path in present.values() if path is not None]
@@ -138,7 +138,7 @@ def locate(trial: TrialRecord, paths: RunPaths) -> Located:
         # A process that died may have written a later one, which the database does not list.
         reached = max([reached, *map(_step, listed_checkpoints(trial, paths))])
         missing = listed if listed.step > reached else None
-    return Located(
+    return CheckpointPaths(
         known=tuple(dict.fromkeys(map(str, existing))),
         moved=moved,
         gone=tuple(
@@ -213,7 +213,7 @@ def present_path(record: CheckpointRecord, number: int, paths: RunPaths) -> Loca
 def listed_checkpoints(trial: TrialRecord, paths: RunPaths) -> list[Location]:
     """Return all checkpoints in the directories of earlier attempts, also those not in the database."""
     locations: list[Location] = []
-    for attempt in trial.attempts[trial.anew_after :]:
+    for attempt in trial.attempts[trial.ignore_checkpoints_through :]:
         directory = paths.checkpoints(trial.number, attempt.number)
         locations += list_checkpoints(directory)
     return locations

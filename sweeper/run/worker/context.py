@@ -16,7 +16,7 @@ from sweeper.records.events import Event, Notice, RunStopping
 from sweeper.records.results import TrialRecord
 from sweeper.run.launch.trial_process import Launcher
 from sweeper.run.protocol.messages import Assignment
-from sweeper.run.worker.checkpoints import Located
+from sweeper.run.worker.checkpoints import CheckpointPaths
 from sweeper.run.worker.database_health import LONGEST_ABSENCE, DatabaseHealth
 from sweeper.run.worker.gpus import SlotDevice
 from sweeper.run.worker.leases import CALL_PATIENCE, LeaseKeeper, WorkerRow
@@ -120,7 +120,7 @@ class SlotContext:
                 if not (isinstance(error, OSError) and self.stopping.is_set()):
                     self.abort(error)
 
-    def report_checkpoints(self, trial: TrialRecord, located: Located) -> None:
+    def report_checkpoints(self, trial: TrialRecord, located: CheckpointPaths) -> None:
         """Report, once for each trial, that its checkpoints were moved or are missing."""
         notice = located.notice(trial, self.study.paths.trial_files(trial.number))
         if notice is not None and trial.number not in self._reported:

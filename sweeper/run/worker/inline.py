@@ -23,8 +23,8 @@ from sweeper.run.protocol.messages import (
     Suggest,
     Warned,
 )
-from sweeper.run.trial.devices import configure_tensorflow
 from sweeper.run.trial.link import failure_of
+from sweeper.support.tensorflow_start import configure_tensorflow
 from sweeper.train.randomness.fresh_entropy import system_entropy
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ class InlineTrials:
             raise ExecutionError(msg) from error
         factories = [
             (name_of(factory), factory)
-            for factory in self._definition.makers()
+            for factory in self._definition.factories()
             if factory is not None
         ]
         try:

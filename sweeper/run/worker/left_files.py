@@ -8,14 +8,15 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from sweeper.files.uses import FileFinding, FileUse, TrialUses
+from sweeper.files.uses import FileUse, TrialUses
 from sweeper.files.walk import MOST_ENTRIES
+from sweeper.records.findings import Finding
 
 _SHOWN = 3
 """Maximum number of names in a message."""
 
 
-def left_behind(trial: TrialUses, database: str, *, cut: bool = False) -> Iterator[FileFinding]:
+def left_behind(trial: TrialUses, database: str, *, cut: bool = False) -> Iterator[Finding]:
     """Yield a note about what an ended trial left where a later one could read it.
 
     ``database`` is the path of the database, if it is a file. With ``cut``, the directories have too many entries.
@@ -25,7 +26,7 @@ def left_behind(trial: TrialUses, database: str, *, cut: bool = False) -> Iterat
             f"the directories of the study have more than {MOST_ENTRIES:,} entries; whether a trial left a "
             "file was looked for among the first ones"
         )
-        yield FileFinding("note", "/", message)
+        yield Finding("note", "/", message)
     temporary = os.path.realpath(tempfile.gettempdir())
     here = os.path.realpath(Path.cwd())
 
@@ -46,7 +47,7 @@ def left_behind(trial: TrialUses, database: str, *, cut: bool = False) -> Iterat
     clauses = [f"{trial.who} left {wrote}"] * bool(wrote)
     clauses += [f"{changed} appeared or changed while {trial.who} ran"] * bool(changed)
     message = f"{', and '.join(clauses)}: a later trial can read it, and `sweeper check FILE` tells whether one depends on it"
-    yield FileFinding("note", "", message)
+    yield Finding("note", "", message)
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -204,7 +204,7 @@ def _end_of_failure(
         error=error,
         error_kind="lasting" if failed.lasting else "other",
         fault="error",
-        goes_on=remaining > 0,
+        will_resume=remaining > 0,
         notice=notice,
     )
 

@@ -27,8 +27,9 @@ from sweeper.errors import (
     SweeperError,
     TrialError,
 )
-from sweeper.files.uses import FileFinding, TrialUses, in_a_run, uses_from_json
+from sweeper.files.uses import TrialUses, in_a_run, uses_from_json
 from sweeper.records.events import AttemptEnded, AttemptStarted, CheckpointKept, Notice, Remark
+from sweeper.records.findings import Finding
 from sweeper.records.results import CheckpointRecord, EpochRecord, ErrorKind
 from sweeper.run.launch.trial_process import (
     POLL_INTERVAL,
@@ -458,14 +459,14 @@ class AttemptSupervisor(TrialSupervisor):
             settings = replace(settings, pruner=None)
         origin = origin_of(claim, settings.seed)
         # A trial that starts again under another definition is another run.
-        suffix = f"-{claim.anew_after}" if claim.anew_after else ""
+        suffix = f"-{claim.ignore_checkpoints_through}" if claim.ignore_checkpoints_through else ""
         return replace(
             assignment_of(
                 settings,
                 self._study.paths,
                 claim.number,
                 claim.attempt,
-                anew_after=claim.anew_after,
+                ignore_checkpoints_through=claim.ignore_checkpoints_through,
                 proposals=claim.proposals,
             ),
             known=self._known_checkpoints(),
@@ -496,7 +497,7 @@ class AttemptSupervisor(TrialSupervisor):
         context = self._context
         study = self._study
         claim = self._claim
-        if claim.attempt == claim.anew_after + 1:
+        if claim.attempt == claim.ignore_checkpoints_through + 1:
             return ()
         repository = study.repository_with_short_timeout
         token = claim.token
@@ -668,7 +669,7 @@ class AttemptRecorder:
     _unwritten: list[EpochRecord] = field(default_factory=list)
     _unreported: Notice | None = None
     _files: Mapping[str, Any] = field(default_factory=dict)
-    _file_findings: list[FileFinding] = field(default_factory=list)
+    _file_findings: list[Finding] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         study = self.context.study
@@ -793,12 +794,12 @@ class AttemptRecorder:
         findings = self._file_findings
         self._file_findings = []
         for finding in findings:
-            about = (finding.level, finding.path)
+            about = (finding.level, finding.subject)
             if finding.level != "error" and about not in self.context.reported_files:
                 self.context.reported_files.add(about)
                 self._report(Notice(finding.message))
 
-    def _judge_files(self, *, ended: bool = False) -> list[FileFinding]:
+    def _judge_files(self, *, ended: bool = False) -> list[Finding]:
         """Store the files that the trial used, and compare them with those of other trials."""
         claim = self.claim
         files = self._files

@@ -144,7 +144,7 @@ function derived(trial) {
       const before = attempts[index - 1]?.ended_at;
       return before ? Math.max(0, (Date.parse(each.started_at) - Date.parse(before)) / 1000) : 0;
     }),
-    resumes: attempts.filter((each) => each.number > Math.max(1, trial.anew_after) && each.start_step > 0),
+    resumes: attempts.filter((each) => each.number > Math.max(1, trial.ignore_checkpoints_through) && each.start_step > 0),
     worked: sum(spans),
     isExtended: lengths.some((length) => length.epochs !== trial.target),
     stepsPerEpoch: stepsPerEpoch(trial),
@@ -976,7 +976,7 @@ const attemptRows = (trial) =>
     moment(attempt.started_at),
     (attempt.outcome === "lost" ? "at most " : "") + duration(trial.own.spans[index]),
     `${attempt.host}, pid ${attempt.pid ?? "-"}`,
-    lastLine(attempt.error) || (attempt.number <= trial.anew_after ? "not resumed: the definition changed" : "-"),
+    lastLine(attempt.error) || (attempt.number <= trial.ignore_checkpoints_through ? "not resumed: the definition changed" : "-"),
   ]);
 
 const VERIFIED = ["check", "verdict", "when (UTC)", "message"];

@@ -57,7 +57,7 @@ def trial_json(trial: TrialRecord, commands: Sequence[str] = (), log: str | None
         "seed": str(trial.seed),
         "params": {name: _exact(value) for name, value in trial.params.items()},
         "target": trial.length,
-        "anew_after": trial.anew_after,
+        "ignore_checkpoints_through": trial.ignore_checkpoints_through,
         "error": trial.error,
         "commands": list(commands),
     }

@@ -1,0 +1,151 @@
+"""Removal and renaming of a stored study: its rows, its confirmation and its directories.
+
+Removal deletes the rows first, and only while no worker runs the study: rows without files would refer
+to missing checkpoints. Renaming starts with the directories, because that can be undone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from sweeper.checkpoint.remote_objects import delete_remote, list_remote
+from sweeper.db.repository import Repository
+from sweeper.errors import CheckpointError, UsageError
+from sweeper.records.results import TrialRecord
+from sweeper.run.worker.checkpoints import check_directories
+from sweeper.spec.repeating import confirmation_name
+from sweeper.support.paths import END_MODEL, RemotePath, RunPaths, check_name, parse_location
+
+_ABOVE_A_CHECKPOINT = 3
+"""Index in ``parents`` of the study's directory: ``study/trial-00003/attempt-01/checkpoints/step-…``."""
+
+
+def study_directories(
+    repository: Repository, trials: tuple[TrialRecord, ...], paths: RunPaths
+) -> tuple[Path, ...]:
+    """Return the study's existing directories on this machine: one, or with ``--checkpoints`` two."""
+    study = paths.study
+    directories = set(paths.study_directories)
+    for trial in trials:
+        for checkpoint in trial.checkpoints:
+            location = parse_location(checkpoint.path)
+            if isinstance(location, Path) and len(location.parents) > _ABOVE_A_CHECKPOINT:
+                directory = location.parents[_ABOVE_A_CHECKPOINT]
+                if directory.name == study:
+                    directories.add(directory)
+    existing = tuple(sorted(path for path in directories if path.is_symlink() or path.exists()))
+    check_directories(existing, repository.study(study), begun=repository.has_begun(study))
+    return existing
+
+
+def remove_study(repository: Repository, paths: RunPaths) -> tuple[Path, ...]:
+    """Remove a study with its confirmation, rows and files; return the deleted directories.
+
+    Raises:
+        UsageError: Workers run its trials; nothing is removed.
+        ForeignCheckpointError: A directory belongs to another study; nothing is removed.
+        CheckpointError: A file cannot be deleted; the rows are already removed.
+    """
+    study = paths.study
+    trials = repository.trials(study)
+    directories = study_directories(repository, trials, paths)
+    beside: tuple[Path, ...] = ()
+    if confirmation_name(study) in repository.study_names():
+        repository.check_at_rest(study, "removed")
+        beside = remove_study(repository, replace(paths, study=confirmation_name(study)))
+    # Rows first: rows without files would refer to missing checkpoints, files without rows are only in the
+    # way.
+    repository.delete_study(study)
+    _delete_remote_files(trials)
+    for directory in directories:
+        try:
+            if directory.is_symlink():
+                directory.unlink()
+            else:
+                shutil.rmtree(directory)
+        except OSError as error:
+            msg = (
+                f"study {study!r} was removed from the database, but {directory} cannot be "
+                f"deleted: {error}; remove it by hand"
+            )
+            raise CheckpointError(msg) from error
+    return (*beside, *directories)
+
+
+def _delete_remote_files(trials: Sequence[TrialRecord]) -> None:
+    """Delete the trials' files in object stores."""
+    ends: set[RemotePath] = set()
+    for trial in trials:
+        for checkpoint in trial.checkpoints:
+            location = parse_location(checkpoint.path)
+            if isinstance(location, RemotePath):
+                delete_remote(location)
+                ends.add(location.parent.parent.parent / END_MODEL)
+    for end in sorted(ends):
+        for path in list_remote(end):
+            delete_remote(path)
+
+
+def rename_existing(repository: Repository, paths: RunPaths) -> str:
+    """Rename a study, its confirmation and directories to ``study~1`` or the next free name; return it.
+
+    Raises:
+        UsageError: Workers run its trials, its checkpoints are in an object store, or the new name
+            would be too long.
+        ForeignCheckpointError: A directory belongs to another study; nothing is changed.
+        CheckpointError: A directory cannot be renamed; nothing is changed.
+    """
+    study = paths.study
+    repository.check_at_rest(study, "renamed")
+    beside = confirmation_name(study)
+    confirmed = beside in repository.study_names()
+    if confirmed:
+        repository.check_at_rest(beside, "renamed")
+    trials = repository.trials(study)
+    remote = next((c.path for t in trials for c in t.checkpoints if "://" in c.path), None)
+    if remote is not None:
+        msg = (
+            f"study {study!r} cannot be renamed, because its checkpoints are in an object store "
+            f"({remote}); give the new study another name"
+        )
+        raise UsageError(msg)
+    directories = study_directories(repository, trials, paths)
+    taken = set(repository.names_of_renamed(study))
+    number = 1
+    while f"{study}~{number}" in taken or any(
+        directory.with_name(f"{study}~{number}").exists() for directory in directories
+    ):
+        number += 1
+    new = check_name(f"{study}~{number}")
+    _rename(repository, study, new, directories)
+    if confirmed:
+        paths_beside = replace(paths, study=beside)
+        directories_beside = study_directories(repository, repository.trials(beside), paths_beside)
+        _rename(repository, beside, confirmation_name(new), directories_beside)
+    return new
+
+
+def _rename(repository: Repository, study: str, new: str, directories: Sequence[Path]) -> None:
+    """Rename a study and its directories; nothing is changed if a directory cannot be renamed."""
+    moved: dict[Path, Path] = {}
+    try:
+        # Directories first: they can be renamed back, and a committed row cannot.
+        for directory in directories:
+            directory.rename(directory.with_name(new))
+            moved[directory] = directory.with_name(new)
+        repository.rename_study(
+            study, new, {str(old_path): str(new_path) for old_path, new_path in moved.items()}
+        )
+    except BaseException as error:
+        for old_path, new_path in moved.items():
+            # The first error is the one to report; what cannot be renamed back keeps the new name.
+            with contextlib.suppress(OSError):
+                new_path.rename(old_path)
+        if isinstance(error, OSError):
+            msg = f"study {study!r} cannot be renamed to {new!r}: {error}; nothing was changed"
+            raise CheckpointError(msg) from error
+        raise
