@@ -41,6 +41,16 @@ MEANINGS: dict[str, dict[str, str]] = {
         "reuses": "the number of the trial with the same parameters whose result it takes; otherwise null",
         "redraws": "how often its parameters were drawn again",
         "proposals": "how many earlier configurations had its parameters, whose seeds precede its own",
+        "hidden": "whether `sweeper hide` has hidden it",
+        "note": "of `sweeper note`; null without one",
+        "tags": "of `sweeper tag`, a list; null without one",
+    },
+    "sweeper_observations": {
+        "params": "the parameters of a training outside of the study",
+        "objectives": "its values, in the order of the objectives",
+        "since": "the first trial whose search uses it",
+        "until": "the first trial whose search does not use it any more; null while it is used",
+        "source": "a file, or an Optuna study; null for the definition",
     },
     "sweeper_rungs": {
         "bracket": "of its trials, from 0",

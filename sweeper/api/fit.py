@@ -16,6 +16,7 @@ import threading
 import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
@@ -185,6 +186,7 @@ def fit(  # noqa: PLR0917 - the signature of Model.fit
     from sweeper.train.fit_call import FitArguments, check_others, train_by_fit
     from sweeper.train.loop.loop import TrainingLoop
     from sweeper.train.loop.plan import Stopped, TrainingPlan
+    from sweeper.train.sources.opening import caches_filled_without_determinism
 
     if not isinstance(model, keras.Model):
         msg = f"model is a {type(model).__name__}; expected a compiled keras.Model"
@@ -211,13 +213,16 @@ def fit(  # noqa: PLR0917 - the signature of Model.fit
         validation_freq,
     ).read(data, model, step)
     arguments.check()
+    notify = notice or _warn
     if deterministic:
+        if not _deterministic_before_fit():
+            for message in caches_filled_without_determinism(training_data):
+                notify(message)
         tf.config.experimental.enable_op_determinism()
     seeds = TrialSeeds(seed, 0)
     seed_everything(seeds.child("training"))
     sweep_leftovers(directory)
     origin = _origin(directory, training_data, seed)
-    notify = notice or _warn
     loaded = load_newest([directory], notify, origin=origin)
     # After `load_newest`, which renames damaged checkpoints.
     kept_checkpoints = read_kept([directory], origin=origin)
@@ -267,6 +272,15 @@ def fit(  # noqa: PLR0917 - the signature of Model.fit
                 raise Interrupted(msg) from None
     earlier_call.remember(model, directory, arguments.epochs, loop.position.step)
     return returned
+
+
+@cache
+def _deterministic_before_fit() -> bool:
+    """Return whether kernels were deterministic before the first call of `fit` in this process."""
+    # TensorFlow has a public function to enable it, and none that returns whether it is enabled.
+    from tensorflow.python.framework.config import is_op_determinism_enabled
+
+    return bool(is_op_determinism_enabled())
 
 
 def _origin(directory: Path, data: Data, seed: int) -> Origin:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -11,6 +12,7 @@ from sweeper.db.repository import Repository
 from sweeper.definition.definition import StudyDefinition
 from sweeper.errors import DatabaseUnavailableError, StudyFileError, UnknownStudyError
 from sweeper.records.results import StudyResults, StudyStatus, TrialRecord
+from sweeper.spec.observing import checked_observations
 from sweeper.support.shown import shown_url
 
 if TYPE_CHECKING:
@@ -120,6 +122,37 @@ class StoredStudy:
             options: The arguments of `Study.confirm`.
         """
         return self._call("confirm", **options)
+
+    def observe(
+        self,
+        observations: Sequence[Mapping[str, Any]],
+        *,
+        source: str = "Python",
+        clear: bool = False,
+    ) -> int:
+        """Give results of other trainings to the sampler, for the trials that have not begun.
+
+        They are no trials of the study: they are never the best one, and count for no total.
+
+        Args:
+            observations: One mapping for each, as in ``Study(observe=…)``.
+            source: Its name in `StudyStatus.observations`.
+            clear: Whether the earlier ones are not used any more.
+
+        Returns:
+            The number of new ones; the same ones from the same source count once.
+
+        Raises:
+            DefinitionError: A value is missing or not finite, or the sampler uses no results.
+            UsageError: No trial has suggested a parameter that an observation has.
+        """
+        with Database.open(self.models.storage, create=False) as database:
+            repository = Repository(database)
+            row = repository.study(self.name)
+            checked = checked_observations(
+                observations, row.objectives, row.definition.get("sampler")
+            )
+            return repository.observe(self.name, checked, source, clear=clear).added
 
     def verify(
         self,

@@ -19,7 +19,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from sweeper.cli import checking, keeping, reading, running
+from sweeper.cli import annotating, checking, keeping, reading, running
 from sweeper.cli.options import Debug, Invocation, Verb
 from sweeper.errors import Interrupted, StudyImportError, SweeperError
 from sweeper.run.signals import early_termination
@@ -34,14 +34,17 @@ VERBS: dict[str, tuple[Verb, ...]] = {
     "Begin": (keeping.init, checking.doctor),
     "Run": (
         *(running.run, running.resume, running.extend, running.confirm),
-        *(running.worker, running.stop, running.retry),
+        *(running.worker, running.stop, running.retry, annotating.observe),
     ),
     "Check": (checking.check, checking.verify, checking.evaluate),
     "Read": (
         *(reading.ls, reading.status, reading.show, reading.best, reading.compare),
         *(reading.logs, reading.report, reading.dashboard),
     ),
-    "Keep": (keeping.export, keeping.gc, keeping.rm),
+    "Keep": (
+        *(annotating.tag, annotating.note, annotating.hide),
+        *(keeping.export, keeping.gc, keeping.rm),
+    ),
 }
 """The verbs by their heading in the help."""
 

@@ -14,11 +14,13 @@ from sweeper.cli.options import (
     Flags,
     StudyName,
     TrialNumber,
+    complete_study,
     complete_trial,
     expanded,
     flag,
     open_repository,
     option,
+    study_name,
 )
 from sweeper.cli.output import print_csv, print_json, print_table
 from sweeper.errors import DefinitionError, Interrupted, SweeperError, UsageError
@@ -32,13 +34,41 @@ if TYPE_CHECKING:
     from sweeper.views.page.payload import Advice
 
 
+Where = Annotated[
+    list[str] | None,
+    option(
+        "--where",
+        "CONDITION",
+        "Only trials with this parameter, tag, state, value or number, as in lr<0.01 or tag=good; "
+        "several must all hold.",
+    ),
+]
+
+
 @expanded(READING)
 def ls(
+    study: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[STUDY]",
+            parser=study_name,
+            help="List the trials of this study instead.",
+            autocompletion=complete_study,
+        ),
+    ] = None,
     *,
+    where: Where = None,
+    every: Annotated[bool, flag("--all", help="List hidden trials, too.")] = False,
     flags: Flags,
 ) -> None:
-    """List the studies."""
+    """List the studies, or the trials of one by rank."""
     settings = flags.settings()
+    if study is not None:
+        _list_trials(study, where or [], flags, hidden=every)
+        return
+    if where or every:
+        msg = f"{'--where' if where else '--all'} is for the trials of a study; name it: sweeper ls STUDY"
+        raise UsageError(msg)
     with open_repository(settings, PATIENCE) as reader:
         statuses = reader.statuses(each=flags.as_json)
     if flags.as_json:
@@ -51,6 +81,26 @@ def ls(
         from sweeper.views.tables import studies_table
 
         print_table(studies_table(statuses))
+
+
+def _list_trials(study: str, where: list[str], flags: Flags, *, hidden: bool) -> None:
+    from sweeper.records.conditions import matching
+    from sweeper.records.results import ranked
+
+    with open_repository(flags.settings(), PATIENCE) as reader:
+        summary = reader.status(study, each=False)
+    selected = ranked(matching(summary.trials, where), summary)
+    trials = [trial for trial in selected if hidden or not trial.hidden]
+    if flags.as_json:
+        print_json([trial.to_json() for trial in trials])
+    elif flags.as_csv:
+        from sweeper.views.formats import trial_status_rows
+
+        print_csv(trial_status_rows(trials))
+    else:
+        from sweeper.views.tables import trials_listed
+
+        print_table(trials_listed(trials, summary, len(selected) - len(trials)))
 
 
 @expanded(READING)
@@ -78,30 +128,59 @@ def status(
 @expanded(READING)
 def show(
     study: StudyName,
-    number: TrialNumber,
+    number: Annotated[
+        int | None,
+        typer.Argument(
+            metavar="N",
+            min=0,
+            help="The trial's number, from 0.",
+            show_default=False,
+            autocompletion=complete_trial,
+        ),
+    ] = None,
     *,
+    where: Where = None,
     flags: Flags,
 ) -> None:
     """Show one trial: parameters, attempts, epochs, checkpoints; as CSV, one row per epoch.
 
-    For people epochs are counted from 1, and a checkpoint's are those that it comes after.
+    For people epochs are counted from 1, and a checkpoint's are those that it comes after. With --where,
+    each trial that meets the conditions; with --json, a list of their objects.
     """
+    if (number is None) == (not where):
+        msg = "give the number of a trial, or conditions with --where"
+        raise UsageError(msg)
     settings = flags.settings()
     with open_repository(settings, PATIENCE) as reader:
-        trial = reader.trial(study, number)
         summary = reader.status(study, each=False)
-    if flags.as_json:
-        print_json(trial.to_json())
-    elif flags.as_csv:
-        print_csv([epoch.to_json() for epoch in trial.epochs])
-    else:
-        from sweeper.views.verb_tables import trial_on_terminal
+        numbers = [number]
+        if where:
+            from sweeper.records.conditions import matching
 
-        commands = [settings.command("logs", study, str(number))]
-        status = next(entry for entry in summary.trials if entry.number == number)
-        if trial.state == "interrupted" and not status.shows_a_mistake:
-            commands.insert(0, settings.command("resume", study))
-        print_table(trial_on_terminal(trial, summary, commands))
+            numbers = [trial.number for trial in matching(summary.trials, where)]
+        trials = [reader.trial(study, n) for n in numbers if n is not None]
+    if flags.as_json:
+        shown = [trial.to_json() for trial in trials]
+        print_json(shown if where else shown[0])
+    elif flags.as_csv:
+        print_csv([_of_several(t, bool(where)) | e.to_json() for t in trials for e in t.epochs])
+    else:
+        for trial in trials:
+            _show(trial, summary, settings)
+
+
+def _of_several(trial: "TrialRecord", is_one_of_several: bool) -> dict[str, int]:
+    return {"trial": trial.number} if is_one_of_several else {}
+
+
+def _show(trial: "TrialRecord", summary: "StudyStatus", settings: "Settings") -> None:
+    from sweeper.views.verb_tables import trial_on_terminal
+
+    commands = [settings.command("logs", trial.study, str(trial.number))]
+    status = next(entry for entry in summary.trials if entry.number == trial.number)
+    if trial.state == "interrupted" and not status.shows_a_mistake:
+        commands.insert(0, settings.command("resume", trial.study))
+    print_table(trial_on_terminal(trial, summary, commands))
 
 
 @expanded(READING)
@@ -112,6 +191,7 @@ def best(
         bool,
         flag("--all-code", help="Compare all trials, also those that ran under other code."),
     ] = False,
+    where: Where = None,
     flags: Flags,
 ) -> None:
     """Show a study's best trial; with --json, the object that `show` prints.
@@ -121,7 +201,10 @@ def best(
     """
     settings = flags.settings()
     with open_repository(settings, PATIENCE) as reader:
-        summary = reader.status(study, all_code=all_code)
+        summary = reader.status(study, all_code=all_code, where=where or ())
+        if where and summary.best is None and not summary.pareto:
+            msg = f"no complete trial of study {study!r} meets {' and '.join(where)}"
+            raise SweeperError(msg)
         _check_has_best(summary, settings)
         leading = [summary.best.number] if summary.best else [t.number for t in summary.pareto]
         trials = [reader.trial(study, number) for number in leading]

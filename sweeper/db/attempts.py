@@ -24,6 +24,7 @@ from sqlalchemy.engine import Connection
 from sweeper.db import optuna_rows
 from sweeper.db.duplicates import Proposal, pass_on, reuse
 from sweeper.db.duplicates import propose as propose_parameters
+from sweeper.db.observations import observations_of
 from sweeper.db.repeats import skip_remaining
 from sweeper.db.rungs import DecidedRung, lock_rounds, record_rung_value, settle
 from sweeper.db.studies import find_study, find_trial
@@ -41,7 +42,7 @@ from sweeper.db.tables import (
 )
 from sweeper.errors import NonFiniteError, ParameterError, StorageError, SupersededError
 from sweeper.records.results import CheckpointRecord, EpochRecord, ErrorKind, Outcome
-from sweeper.search.spaces import check_alike, from_text, to_text
+from sweeper.search.spaces import check_alike, from_text, range_text, to_text
 from sweeper.spec.retries import Fault
 from sweeper.spec.space import CategoricalChoice, Distribution
 
@@ -217,6 +218,39 @@ def record_parameter(
         check_alike(name, distribution, from_text(first.distribution), first.number)
     optuna_rows.add_parameter(connection, trial.optuna_trial_id, name, distribution, value)
     return value
+
+
+def space_notices(
+    connection: Connection, study: str, number: int, names: Collection[str], *, first: bool
+) -> tuple[str, ...]:
+    """Return what is new in the parameters ``names`` of a trial whose factories have run, one sentence each.
+
+    These are ranges that no earlier trial has, and, for the ``first`` trial of a run, observations of parameters
+    that no trial has suggested.
+    """
+    row = find_study(connection, study)
+    rows = connection.execute(
+        sa.select(Parameter).where(Parameter.study_id == row.id).order_by(Parameter.number)
+    ).all()
+    trial = find_trial(connection, row, number)
+    drawn = optuna_rows.parameters(connection, (trial.optuna_trial_id,))[trial.optuna_trial_id]
+    notices = []
+    for name, distribution in drawn.distributions.items():
+        earlier = [r.distribution for r in rows if r.name == name and r.number < number]
+        if name in names and earlier and to_text(distribution) not in earlier:
+            notices.append(
+                f"the range of {name!r} is {range_text(distribution)} from trial {number} on; it was "
+                f"{range_text(from_text(earlier[-1]))}. All trials are ranked together"
+            )
+    observations = observations_of(connection, row.id) if first else ()
+    unknown = {n for observation in observations for n in observation.params}
+    unknown -= {parameter.name for parameter in rows}
+    if unknown:
+        notices.append(
+            f"observations have {', '.join(map(repr, sorted(unknown)))}, which no trial has suggested; "
+            f"trial {number} suggested {', '.join(map(repr, drawn.params)) or 'nothing'}"
+        )
+    return tuple(notices)
 
 
 def propose(connection: Connection, token: int) -> Proposal:

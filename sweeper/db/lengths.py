@@ -11,12 +11,15 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import cast
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from sweeper.db import optuna_rows
+from sweeper.db.observations import observations_of
+from sweeper.db.repeats import repeating_of
 from sweeper.db.requests import ran_under_another_definition
 from sweeper.db.rungs import schedule_of
 from sweeper.db.studies import begun_trials, find_study, lock_study, no_such_trial, objectives_of
@@ -35,6 +38,7 @@ from sweeper.db.tables import (
 from sweeper.errors import UsageError
 from sweeper.records.lengths import Extension, ExtensionPlan
 from sweeper.search.spaces import Observation
+from sweeper.spec.observing import ForeignObservation
 from sweeper.spec.searching import At, value_at
 
 
@@ -109,6 +113,19 @@ def finished_before(connection: Connection, name: str, number: int) -> tuple[Obs
             )
         )
     return tuple(observations)
+
+
+def foreign_observations(connection: Connection, name: str) -> tuple[ForeignObservation, ...]:
+    """Return the study's observations from outside, the oldest first, by the numbers of the search.
+
+    These are the numbers of configurations in a study with repeats.
+    """
+    study = find_study(connection, name)
+    index_of = repeating_of(study).index_of
+    return tuple(
+        replace(o, since=index_of(o.since), until=None if o.until is None else index_of(o.until))
+        for o in observations_of(connection, study.id)
+    )
 
 
 def _values_at_end(study: AnyRow, reported: Mapping[int, Mapping[str, float]]) -> tuple[float, ...]:

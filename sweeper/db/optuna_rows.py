@@ -68,6 +68,7 @@ _Params = _table("trial_params", "param_id", **_OF_TRIAL, **_PARAMETER_COLUMNS)
 _StudyAttributes = _table(
     "study_system_attributes", "study_system_attribute_id", **_OF_STUDY, **_ATTRIBUTE
 )
+_StudyNotes = _table("study_user_attributes", "study_user_attribute_id", **_OF_STUDY, **_ATTRIBUTE)
 _Attributes = _table("trial_user_attributes", "trial_user_attribute_id", **_OF_TRIAL, **_ATTRIBUTE)
 _Values = _table(
     "trial_values",
@@ -207,6 +208,15 @@ def set_attributes(connection: Connection, trial_id: int, values: Mapping[str, A
     ]
     if rows:
         connection.execute(sa.insert(_Attributes), rows)
+
+
+def set_study_attribute(connection: Connection, study_id: int, key: str, value: str | None) -> None:
+    """Store a user attribute of a study, which Optuna's tools show; None deletes it."""
+    same = sa.and_(_StudyNotes.c.study_id == study_id, _StudyNotes.c.key == key)
+    connection.execute(sa.delete(_StudyNotes).where(same))
+    if value is not None:
+        row = {"study_id": study_id, "key": key, "value_json": json.dumps(value)}
+        connection.execute(sa.insert(_StudyNotes), row)
 
 
 def parameter_count(trial_id: Any) -> sa.ScalarSelect[int]:

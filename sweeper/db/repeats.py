@@ -8,7 +8,7 @@ A confirmation is trained in rounds, of which `sweeper.records.comparisons.race`
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from statistics import fmean
 
 import sqlalchemy as sa
@@ -166,6 +166,19 @@ def skip_remaining(connection: Connection, study_id: int, number: int) -> None:
                 result="pruned",
             )
         )
+
+
+def hidden_numbers(study: AnyRow, rows: Iterable[AnyRow]) -> set[int]:
+    """Return the numbers of hidden trials among all of a study's.
+
+    A mean without one of its repeats would be selected, so all repeats of a configuration are hidden together,
+    and so are the trials that took the result of one.
+    """
+    trials = list(rows)
+    repeating = repeating_of(study)
+    configurations = {repeating.configuration_of(row.number) for row in trials if row.hidden}
+    hidden = {r.number for r in trials if repeating.configuration_of(r.number) in configurations}
+    return hidden | {row.number for row in trials if row.reuses in hidden}
 
 
 def other_parameters(connection: Connection, name: str, number: int) -> str | None:

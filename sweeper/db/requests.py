@@ -13,9 +13,11 @@ are deleted from the database.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import difflib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
-from typing import Literal, cast
+from typing import TYPE_CHECKING, Literal, cast
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
@@ -23,6 +25,11 @@ from sqlalchemy.engine import Connection
 from sweeper.db import optuna_rows
 from sweeper.db.claims import TrialSeed
 from sweeper.db.leases import read_workers, suspects
+from sweeper.db.observations import (
+    add_observations,
+    use_from_start,
+    withdraw_observations,
+)
 from sweeper.db.rungs import check_not_compared, forget_rungs, is_compared
 from sweeper.db.studies import (
     StudyRow,
@@ -32,6 +39,7 @@ from sweeper.db.studies import (
     find_trial,
     is_open,
     lock_study,
+    next_drawn,
     study_names,
     trials_of,
 )
@@ -54,6 +62,12 @@ from sweeper.db.tables import (
     count,
 )
 from sweeper.errors import UsageError
+from sweeper.search.spaces import from_text, observed_value, to_optuna
+from sweeper.spec.observing import ForeignObservation
+from sweeper.spec.repeating import CONFIRMING, Repeating
+
+if TYPE_CHECKING:
+    from optuna.distributions import BaseDistribution
 
 
 def accept_while_nothing_has_a_value(
@@ -77,6 +91,7 @@ def accept_while_nothing_has_a_value(
     connection.execute(sa.delete(Parameter).where(Parameter.study_id == study.id))
     for trial in trials:
         begin_anew(connection, trial, seed=trial_seed(trial.number))
+    use_from_start(connection, study)
     return changes, len(trials)
 
 
@@ -104,6 +119,140 @@ def ran_under_another_definition(connection: Connection, study: AnyRow, trial: A
         )
     )
     return latest is not None and latest != study.fingerprint
+
+
+def observe(
+    connection: Connection,
+    name: str,
+    observations: Sequence[ForeignObservation],
+    source: str,
+    *,
+    clear: bool = False,
+) -> Observing:
+    """Give the study's sampler observations for the trials that have not begun.
+
+    With ``clear``, it uses none of the earlier ones any more. The same ones from the same source count once.
+
+    Raises:
+        UsageError: No trial has suggested a parameter that an observation has.
+    """
+    study = lock_study(connection, name)
+    rows = connection.execute(_LATEST_RANGES, {"study_id": study.id})
+    known = {row.name: row.distribution for row in rows}
+    names = dict.fromkeys(n for observation in observations for n in observation.params)
+    unknown = [parameter for parameter in names if parameter not in known]
+    if known and unknown:
+        near = difflib.get_close_matches(unknown[0], known)
+        hint = f"did you mean {near[0]!r}?" if near else "leave out what the study does not vary"
+        msg = (
+            f"no trial of study {name!r} has suggested {unknown[0]!r}, which {source} has; the trials' "
+            f"parameters are {', '.join(map(repr, sorted(known)))}: {hint}"
+        )
+        raise UsageError(msg)
+    since = next_drawn(connection, study)
+    withdrawn = 0
+    if clear:
+        withdrawn = withdraw_observations(connection, study, since, declared=False)
+    added = add_observations(connection, study, observations, since, source)
+    ranges = {parameter: to_optuna(from_text(text)) for parameter, text in known.items()}
+    outside = sum(not _is_inside(observation, ranges) for observation in observations)
+    return Observing(added, withdrawn, outside, since)
+
+
+_LONGEST_TAG = 64
+
+
+def tag(
+    connection: Connection, name: str, number: int, word: str, *, remove: bool = False
+) -> tuple[str, ...]:
+    """Add a tag to a trial, or remove it; return the trial's tags.
+
+    Raises:
+        UsageError: A tag to be added is not one word, or one to be removed is not there.
+    """
+    if not remove and (len(word.split()) != 1 or len(word) > _LONGEST_TAG or word != word.strip()):
+        msg = f"{word!r} cannot be a tag; give one word of at most {_LONGEST_TAG} characters"
+        raise UsageError(msg)
+    trial = find_trial(connection, lock_study(connection, name), number)
+    tags = list(trial.tags or ())
+    if remove and word not in tags:
+        present = ", ".join(map(repr, tags)) or "none"
+        msg = f"trial {number} of study {name!r} has no tag {word!r}; its tags: {present}"
+        raise UsageError(msg)
+    tags = [other for other in tags if other != word] + [word] * (not remove)
+    change(connection, Trial, trial.id, tags=tags or None)
+    shown = {"tags": ", ".join(tags) or None}
+    optuna_rows.set_attributes(connection, trial.optuna_trial_id, shown)
+    return tuple(tags)
+
+
+def note(connection: Connection, name: str, number: int, text: str) -> None:
+    """Store the note of a trial in place of an earlier one; an empty ``text`` deletes it."""
+    trial = find_trial(connection, lock_study(connection, name), number)
+    change(connection, Trial, trial.id, note=text or None)
+    optuna_rows.set_attributes(connection, trial.optuna_trial_id, {"note": text or None})
+
+
+def hide(connection: Connection, name: str, number: int, *, undo: bool = False) -> tuple[int, ...]:
+    """Hide a trial, or show it again; return the numbers of all trials that are hidden with it.
+
+    These are the repeats of its configuration, and the trials with its result.
+
+    Raises:
+        UsageError: The study is a confirmation, which compares all of its configurations.
+    """
+    study = lock_study(connection, name)
+    repeating = Repeating.of(study.definition)
+    if repeating.confirmed:
+        msg = f"{name!r} is a confirmation; hide a trial of the study {name.removesuffix(CONFIRMING)!r}"
+        raise UsageError(msg)
+    trial = find_trial(connection, study, number)
+    configuration = repeating.configuration_of(
+        trial.number if trial.reuses is None else trial.reuses
+    )
+    rows = begun_trials(connection, study.id)
+    originals = {r.number for r in rows if repeating.configuration_of(r.number) == configuration}
+    affected = [row for row in rows if row.number in originals or row.reuses in originals]
+    for row in affected:
+        change(connection, Trial, row.id, hidden=not undo)
+        optuna_rows.set_attributes(
+            connection, row.optuna_trial_id, {"hidden": None if undo else True}
+        )
+    return tuple(row.number for row in affected)
+
+
+@dataclass(frozen=True, slots=True)
+class Observing:
+    """Answer to observations.
+
+    Attributes:
+        added: Number of new ones.
+        withdrawn: Number of earlier ones that are not used any more.
+        outside: Number of those given with a value outside of the present ranges.
+        since: Number of the first trial for which this holds.
+    """
+
+    added: int
+    withdrawn: int
+    outside: int
+    since: int
+
+
+def _is_inside(observation: ForeignObservation, ranges: Mapping[str, BaseDistribution]) -> bool:
+    try:
+        for name, value in observation.params.items():
+            if name in ranges:
+                observed_value(ranges[name], value)
+    except ValueError:
+        return False
+    return True
+
+
+_LATEST_RANGES = (
+    sa.select(Parameter.name, Parameter.distribution)
+    .where(Parameter.study_id == sa.bindparam("study_id"))
+    .order_by(Parameter.number)
+)
 
 
 StopRequest = Literal["drain", "kill"]

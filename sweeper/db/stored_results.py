@@ -20,7 +20,8 @@ from sqlalchemy.engine import Connection
 
 from sweeper.db import optuna_rows
 from sweeper.db.leases import is_lost, lease_has_ended, open_attempts, read_workers
-from sweeper.db.repeats import repeating_of
+from sweeper.db.observations import observations_of
+from sweeper.db.repeats import hidden_numbers, repeating_of
 from sweeper.db.rungs import rungs_of_trials
 from sweeper.db.studies import (
     find_study,
@@ -50,6 +51,7 @@ from sweeper.db.tables import (
 from sweeper.db.verdicts import read_exactness
 from sweeper.files.uses import FileUse, uses_from_json
 from sweeper.records.code import CodeGroup, Environment, short_code
+from sweeper.records.conditions import matching
 from sweeper.records.configurations import ConfigurationRecord, TrialState, configurations_of
 from sweeper.records.evaluations import EvaluationRecord
 from sweeper.records.exactness import AuditRecord, VerificationRecord
@@ -86,9 +88,14 @@ _COUNTED = ("complete", "running", "interrupted", "paused", "pruned", "failed")
 
 
 def read_status(
-    connection: Connection, name: str, *, all_code: bool = False, each: bool = True
+    connection: Connection,
+    name: str,
+    *,
+    all_code: bool = False,
+    each: bool = True,
+    where: Sequence[str] = (),
 ) -> StudyStatus:
-    """Count the study's trials by state, and find its best one.
+    """Count the study's trials by state, and find its best one among those that meet the conditions ``where``.
 
     If trials ran under several definitions, it is the best under the present one, unless
     ``all_code``. Configurations, whose statistics import SciPy, are included only with ``each``.
@@ -119,14 +126,14 @@ def read_status(
         return leader_of(configured(group, compared=False))
 
     codes: tuple[CodeGroup, ...] = ()
-    ranked = trials
+    ranked: Sequence[TrialStatus] = matching(trials, where)
     if is_mixed(connection, study):
         by_id = codes_of_trials(connection, trials_of(study.id))
         numbered = {row.number: by_id[row.id] for row in rows if row.id in by_id}
         codes = code_groups(study, trials, numbered, best_of)
         if codes and not all_code:
             current = {number for group in codes if group.current for number in group.trials}
-            ranked = tuple(trial for trial in trials if trial.number in current)
+            ranked = [trial for trial in ranked if trial.number in current]
     confirmed: tuple[ConfigurationRecord, ...] = ()
     confirmation = confirmation_name(name)
     if each and confirmation in study_names(connection):
@@ -147,6 +154,7 @@ def read_status(
         objective=study.objective,
         direction=study.direction,
         trials=trials,
+        observations=observations_of(connection, study.id),
         seconds_left=seconds_left(connection, study, trials),
     )
 
@@ -280,6 +288,9 @@ def _records(
     objectives = objectives_of(study)
     codes = codes_of_trials(connection, ids)
     rungs = rungs_of_trials(connection, study.id, ids)
+    every_trial = sa.select(Trial.number, Trial.hidden, Trial.reuses)
+    others = connection.execute(every_trial.where(Trial.study_id == study.id))
+    hidden = hidden_numbers(study, others)
     records = []
     for trial in trials:
         trial_values = values[trial.optuna_trial_id]
@@ -292,6 +303,8 @@ def _records(
                 TrialRecord,
                 trial,
                 study=study.name,
+                tags=tuple(trial.tags or ()),
+                hidden=trial.number in hidden,
                 state=trial_state(trial, running=any(not _ended(row) for row in trial_attempts)),
                 params=drawn[trial.optuna_trial_id].params,
                 distributions=drawn[trial.optuna_trial_id].distributions,
@@ -385,7 +398,7 @@ def pareto_front(
 
 
 def _complete(trials: Sequence[TrialStatus]) -> list[TrialStatus]:
-    return [trial for trial in trials if trial.state == "complete"]
+    return [trial for trial in trials if trial.state == "complete" and not trial.hidden]
 
 
 def trial_state(trial: AnyRow, *, running: bool) -> TrialState:
@@ -434,6 +447,7 @@ def trial_statuses(
     definition = study.definition
     epochs = definition.get("epochs")
     errors = _errors(connection, study.id)
+    hidden = hidden_numbers(study, trials)
     statuses = []
     for trial in sorted(trials, key=lambda t: t.number):
         trial_values = values[trial.optuna_trial_id]
@@ -448,6 +462,9 @@ def trial_statuses(
                 value_of=trial.value_of,
                 reuses=trial.reuses,
                 proposals=trial.proposals,
+                tags=tuple(trial.tags or ()),
+                note=trial.note,
+                hidden=trial.number in hidden,
                 epoch=epoch,
                 epochs=trial.epochs or epochs,
                 metrics=metrics,
@@ -617,6 +634,7 @@ def read_stamps(connection: Connection, name: str) -> Stamps:
         *(study.target, study.epochs, study.inexact_accepted_at, study.fingerprint),
         number_of_changes(connection, study.id),
         workers,
+        observations_of(connection, study.id),
         None if confirmation is None else tuple(_trial_stamps(connection, confirmation.id).items()),
     )
     repeated = confirmation is not None or not repeating_of(study).is_single
@@ -638,6 +656,7 @@ def _trial_stamps(connection: Connection, study_id: int) -> dict[int, tuple[Any,
             _of_trial(Checkpoint.trial_id, sa.func.max(Checkpoint.id)),
             _of_trial(Checkpoint.trial_id, sa.func.count()),
             *(Trial.result, Trial.current_attempt, Trial.paused),
+            *(Trial.hidden, Trial.note, sa.type_coerce(Trial.tags, sa.Text)),
             *(
                 Trial.digest,
                 Trial.epochs,

@@ -12,12 +12,13 @@ import json
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, cast
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from sweeper.db import optuna_rows
+from sweeper.db.observations import declare_observations
 from sweeper.db.rungs import change_total, check_same_rungs
 from sweeper.db.tables import (
     AnyRow,
@@ -34,6 +35,7 @@ from sweeper.definition.definition import POLICY, SEARCH, definition_fingerprint
 from sweeper.errors import DefinitionChangedError, DefinitionError, StorageError, UnknownStudyError
 from sweeper.records.code import CodeFingerprint
 from sweeper.search.spaces import grid_point
+from sweeper.spec.observing import ForeignObservation
 from sweeper.spec.repeating import Repeating
 from sweeper.spec.searching import Direction, Objective, check_whole_configurations
 from sweeper.support.installation import VERSION
@@ -145,6 +147,9 @@ def _differences(prefix: str, old: Any, new: Any) -> Iterator[str]:
 
 
 def _change(key: str, old: object, new: object) -> str:
+    if key == "observe":
+        counts = [0 if value is _MISSING else len(cast("list[Any]", value)) for value in (old, new)]
+        return f"observe had {counts[0]} observations and now has {counts[1]}"
     old_text = "absent" if old is _MISSING else repr(old)
     new_text = "absent" if new is _MISSING else repr(new)
     return f"{key} was {old_text} and is now {new_text}"
@@ -233,7 +238,15 @@ def create_or_open(connection: Connection, row: StudyRow) -> StudyRow:
             identity=uuid.uuid4().hex,
         )
     )
-    return replace(row_of(find_study(connection, row.name)), changes=0)
+    study = find_study(connection, row.name)
+    declare_observations(connection, study, _declared(row), 0)
+    return replace(row_of(study), changes=0)
+
+
+def _declared(row: StudyRow) -> list[ForeignObservation]:
+    """Return the observations that a definition gives."""
+    given = plain_json(row.definition).get("observe", ())
+    return [ForeignObservation(o["params"], tuple(o["values"])) for o in given]
 
 
 def _columns(row: StudyRow) -> dict[str, Any]:
@@ -269,6 +282,12 @@ def accept_search(connection: Connection, row: StudyRow) -> tuple[str, ...]:
             )
             raise DefinitionChangedError(msg)
     return _replace_definition(connection, study, row) if changes else ()
+
+
+def next_drawn(connection: Connection, study: AnyRow) -> int:
+    """Return the number of the first trial whose parameters no trial has begun to draw."""
+    repeats: int = study.definition.get("repeats", 1)
+    return repeats * _begun_configurations(connection, study)
 
 
 def _begun_configurations(connection: Connection, study: AnyRow) -> int:
@@ -387,6 +406,7 @@ def _replace_definition(connection: Connection, study: AnyRow, row: StudyRow) ->
     old = row_of(study)
     changes = tuple(changes_between(old, row))
     change(connection, Study, study.id, **_columns(row))
+    declare_observations(connection, study, _declared(row), next_drawn(connection, study))
     connection.execute(
         sa.insert(DefinitionChange).values(
             study_id=study.id,

@@ -26,6 +26,7 @@ from sqlalchemy import (
     TypeDecorator,
     UniqueConstraint,
     delete,
+    false,
     func,
     insert,
     literal,
@@ -211,6 +212,9 @@ class Trial(Base):
     proposals: Mapped[int] = mapped_column(
         server_default="0", comment="earlier ones, whose seeds precede its own"
     )
+    hidden: Mapped[bool] = mapped_column(server_default=false())
+    note: Mapped[str | None] = mapped_column(Text)
+    tags: Mapped[Any] = mapped_column(Json, nullable=True, comment="JSON")
 
 
 UNPROPOSED = {"configuration": None, "reuses": None, "redraws": 0, "proposals": 0}
@@ -289,6 +293,24 @@ class Parameter(Base):
         primary_key=True, autoincrement=False, comment="of the first trial that has it"
     )
     distribution: Mapped[str] = mapped_column(Text, comment="JSON, as Optuna writes it")
+
+
+class Observed(Base):
+    """Result of a training outside of a study, for its sampler; no trial."""
+
+    __tablename__ = "sweeper_observations"
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    study_id: Mapped[int] = mapped_column(ForeignKey(Study.id, ondelete="CASCADE"), index=True)
+    params: Mapped[Any] = mapped_column(Json, nullable=False, comment="JSON")
+    objectives: Mapped[Any] = mapped_column(
+        Json, nullable=False, comment="JSON: the values, in order"
+    )
+    since: Mapped[int] = mapped_column(comment="the first trial or configuration that uses it")
+    until: Mapped[int | None] = mapped_column(comment="the first one that does not any more")
+    source: Mapped[str | None] = mapped_column(
+        Text, comment="where it came from, if not from the definition"
+    )
 
 
 class Epoch(Base):

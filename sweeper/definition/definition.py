@@ -28,6 +28,7 @@ from sweeper.spec.arguments import (
 )
 from sweeper.spec.budgets import Budget, describe_budget
 from sweeper.spec.checkpointing import CheckpointEvery, Every, Keep, describe_every, parse_every
+from sweeper.spec.observing import ForeignObservation, checked_observations
 from sweeper.spec.repeating import Repeating
 from sweeper.spec.retries import Retries, checked_retries, checked_seconds
 from sweeper.spec.searching import (
@@ -78,6 +79,7 @@ SEARCH: Final = (
     "confirm",
     "duplicates",
     "patience",
+    "observe",
 )
 """Settings that affect which trials there are, but not their results; they may change at any time."""
 
@@ -111,6 +113,7 @@ class StudySettings:
             ``repeats`` and ``at_most`` (`sweeper.spec.repeating`); None for other studies.
         duplicates: Treatment of a trial with the parameters of an earlier one.
         patience: Number of configurations without improvement after which the study ends; None for no such end.
+        observe: Results of other trainings for the sampler.
     """
 
     name: str
@@ -142,6 +145,7 @@ class StudySettings:
     confirm: Mapping[str, Any] | None = None
     duplicates: Duplicates = "reuse"
     patience: int | None = None
+    observe: tuple[ForeignObservation, ...] = ()
 
     @property
     def objectives(self) -> tuple[Objective, ...]:
@@ -254,6 +258,10 @@ class StudyDefinition:
             another seed, with repeats with the seeds after those of the earlier ones. ``"redraw"``: the
             parameters are drawn again, at most 10 times; then it is reused. Without parameters, or with a
             ``budget``, every trial is trained.
+        observe: Results of trainings outside of the study, one mapping for each: ``{"params": {…}, "value":
+            0.9}``, or ``"values"`` for several objectives. The sampler uses them like finished trials.
+            Nothing else does: they are no trials, never the best one, and count for no total. Further ones
+            are used by the trials that have not begun. `sweeper observe` takes them from a file.
         patience: The study ends with fewer than ``trials`` once this many trials in a row (with repeats:
             configurations) have not improved on the best one before; None, the default, never. With any
             number of workers it ends with the same trial. Only with one objective and without ``budget``.
@@ -308,6 +316,7 @@ class StudyDefinition:
         repeats: int = 1,
         duplicates: Duplicates = "reuse",
         patience: int | None = None,
+        observe: Sequence[Mapping[str, Any]] | None = None,
     ) -> None:
         self.name = check_name(name)
         if "~" in name:
@@ -343,6 +352,7 @@ class StudyDefinition:
         self.enqueue = checked_enqueue(
             enqueue, trials=trials, sampler=sampler, repeats=self.repeats
         )
+        self.observe = checked_observations(observe, self.objectives, self.sampler)
         self.pruner = pruner
         self._described_pruner = describe_pruner(pruner, self.objectives)
         self.budget = budget

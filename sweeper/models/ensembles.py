@@ -24,8 +24,11 @@ def mean_of_models(
                 f"are {forms[first]} and {form}; leave one out, or build each with keras.Input"
             )
             raise UsageError(msg)
-    own = [keras.Input(batch_shape=each.shape, dtype=each.dtype) for each in models[first].inputs]
-    inputs = own if len(own) > 1 else own[0]
+    inputs = keras.tree.map_structure(
+        # The names, because dictionaries of data have them.
+        lambda tensor: keras.Input(batch_shape=tensor.shape, dtype=tensor.dtype, name=tensor.name),
+        _ends(models[first], "inputs"),
+    )
     outputs = []
     for number, model in models.items():
         # Models of one factory have equal names, which one model may not contain twice.
@@ -40,9 +43,19 @@ def mean_of_models(
     return ensemble
 
 
-def _form(model: keras.Model, ends: str) -> Any:
-    """Return shapes and types of inputs or outputs; None for a model that knows none before its first batch."""
+def _ends(model: keras.Model, ends: str) -> Any:
+    """Return inputs or outputs as the model takes or returns them; None if it knows none before its first batch."""
+    structure = getattr(model, ends.removesuffix("s"), None)
     tensors = getattr(model, ends, None)
-    if not tensors:
-        return None
-    return [(tuple(each.shape[1:]), str(each.dtype)) for each in tensors]
+    if structure is None and tensors:
+        # A Sequential model has only the list.
+        return tensors[0] if len(tensors) == 1 else tensors
+    return structure
+
+
+def _form(model: keras.Model, ends: str) -> Any:
+    """Return shapes and types of inputs or outputs, in their structure; None for a model that knows none."""
+    return keras.tree.map_structure(
+        lambda tensor: None if tensor is None else (tuple(tensor.shape[1:]), str(tensor.dtype)),
+        _ends(model, ends),
+    )

@@ -108,6 +108,9 @@ class Training(Protocol):
     @property
     def proposals(self) -> int: ...
 
+    @property
+    def hidden(self) -> bool: ...
+
 
 def mean_text(mean: float | None, interval: tuple[float, float] | None) -> str:
     """Return a mean with half its interval, to two digits of the latter."""
@@ -133,12 +136,12 @@ def configurations_of(
     *,
     compared: bool = True,
 ) -> tuple[ConfigurationRecord, ...]:
-    """Return the configurations of these trials: complete ones by rank, then by number.
+    """Return the configurations of these trials but hidden ones: complete ones by rank, then by number.
 
     The stored definition has the repeats. Without ``compared``, there are no intervals and comparisons.
     """
     repeating = Repeating.of(definition)
-    ordered = sorted(trials, key=lambda trial: trial.number)
+    ordered = sorted((t for t in trials if not t.hidden), key=lambda trial: trial.number)
     standing = None
     if repeating.confirmed:
         ended = {t.number: t.value for t in ordered if t.state in ("complete", "failed")}

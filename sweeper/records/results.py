@@ -36,6 +36,7 @@ from sweeper.records.printing import (
     value_shown,
     values_shown,
 )
+from sweeper.spec.observing import ForeignObservation
 from sweeper.spec.searching import Direction, Objective
 from sweeper.spec.space import CategoricalChoice, Distribution
 from sweeper.support.installation import install_command
@@ -187,6 +188,9 @@ class TrialStatus:
         value_of: See `TrialRecord.value_of`.
         reuses: See `TrialRecord.reuses`.
         proposals: See `TrialRecord.proposals`.
+        tags: See `TrialRecord.tags`.
+        note: See `TrialRecord.note`.
+        hidden: See `TrialRecord.hidden`.
 
     Examples:
         >>> first, *_ = study.status().trials
@@ -208,6 +212,9 @@ class TrialStatus:
     value_of: str | None = None
     reuses: int | None = None
     proposals: int = 0
+    tags: tuple[str, ...] = ()
+    note: str | None = None
+    hidden: bool = False
 
     @property
     def would_fail_again(self) -> bool:
@@ -233,6 +240,9 @@ class TrialStatus:
         return {
             **json_fields(self, "number", "state", "params", "value", "epoch", "epochs"),
             **({} if self.reuses is None else {"reuses": self.reuses}),
+            **({"tags": list(self.tags)} if self.tags else {}),
+            **({} if self.note is None else {"note": self.note}),
+            **({"hidden": True} if self.hidden else {}),
         }
 
 
@@ -265,6 +275,7 @@ class StudyStatus:
             study that trains each once, and if the trials were not requested. ``best`` is then the
             leading configuration's best trial, with the mean as its value.
         confirmed: The configurations that ``sweeper confirm`` has trained again, by rank.
+        observations: Results of trainings outside of the study, which its sampler uses. They are no trials.
         seconds_left: Estimated seconds until the total is reached with the present number of parallel
             trials; None if no trial runs, or none has finished an epoch.
 
@@ -294,6 +305,7 @@ class StudyStatus:
     seconds_left: float | None = field(default=None, compare=False)
     configurations: tuple[ConfigurationRecord, ...] = field(default=(), repr=False)
     confirmed: tuple[ConfigurationRecord, ...] = field(default=(), repr=False)
+    observations: tuple[ForeignObservation, ...] = field(default=(), repr=False)
 
     @property
     def reused(self) -> int:
@@ -321,6 +333,7 @@ class StudyStatus:
             **json_fields(self, "study", "objective", "direction", "target", "complete", "running"),
             **json_fields(self, "interrupted", "paused", "pruned", "failed", "waiting", "best"),
             **({"reused": self.reused} if self.reused else {}),
+            **(json_fields(self, "observations") if self.observations else {}),
             "audited": self.exactness.to_json(),
             **(json_fields(self, "codes") if self.codes else {}),
             **({"objectives": several, **json_fields(self, "pareto")} if several else {}),
@@ -364,7 +377,7 @@ def leading(status: StudyStatus, count: int) -> list[TrialStatus]:
     candidates = [
         t
         for t in status.trials
-        if t.state == "complete" and t.number not in others and t.reuses is None
+        if t.state == "complete" and t.number not in others and t.reuses is None and not t.hidden
     ]
     return ranked(candidates, replace(status, codes=()))[:count]
 
@@ -542,6 +555,10 @@ class TrialRecord(HasModel):
             not trained (``duplicates="reuse"``); None for a trial that was trained.
         proposals: Number of earlier proposals of its parameters, if it was trained with the seeds that
             follow theirs (``duplicates="train"`` with repeats).
+        tags: Its tags (`sweeper tag`), in the order in which they were added.
+        note: Text about it (`sweeper note`); None without one.
+        hidden: Whether it is not listed and never the best trial (`sweeper hide`). The sampler still uses its
+            result.
         mean_of: Number of the configuration of which ``value`` is the mean, in `StudyResults.best` of a
             study with repeats; None for a value of this trial.
 
@@ -580,6 +597,9 @@ class TrialRecord(HasModel):
     )
     reuses: int | None = None
     proposals: int = 0
+    tags: tuple[str, ...] = ()
+    note: str | None = None
+    hidden: bool = False
     mean_of: int | None = field(default=None, compare=False)
 
     @property
@@ -628,6 +648,9 @@ class TrialRecord(HasModel):
             **({} if self.values is None else {"values": dict(self.values)}),
             **({} if self.value_of is None else {"value_of": self.value_of}),
             **({} if self.reuses is None else {"reuses": self.reuses}),
+            **({"tags": list(self.tags)} if self.tags else {}),
+            **({} if self.note is None else {"note": self.note}),
+            **({"hidden": True} if self.hidden else {}),
             **json_fields(self, "seed", "digest", "epochs", "attempts", "checkpoints"),
             **json_fields(self, "verification"),
             "audits": [a.to_json() for a in self.audits if a.identical is not None],
@@ -851,7 +874,7 @@ class StudyResults:
         return pd.DataFrame(rows_of[of](self.trials))
 
 
-def trial_rows(trials: Iterable[TrialRecord]) -> list[dict[str, Any]]:
+def trial_rows(trials: Sequence[TrialRecord]) -> list[dict[str, Any]]:
     """Return one row for each trial, with a summary of its attempts."""
     return [
         {
@@ -859,6 +882,7 @@ def trial_rows(trials: Iterable[TrialRecord]) -> list[dict[str, Any]]:
             "state": t.state,
             "value": t.value,
             **({} if t.value_of is None else {"value_of": t.value_of}),
+            **({"hidden": t.hidden} if any(other.hidden for other in trials) else {}),
             **{f"values_{name}": value for name, value in (t.values or {}).items()},
             **{f"params_{name}": value for name, value in t.params.items()},
             "epochs": len(t.epochs),
@@ -914,7 +938,8 @@ def configuration_rows(configurations: Iterable[ConfigurationRecord]) -> list[di
 def _text_of(status: StudyStatus, trials: Sequence[TrialRecord], width: int, most: int) -> str:
     """Return a headline and a table of the best trials, whose columns fit into ``width``."""
     lines = [f"{status.study}: {progress_text(status)}"]
-    leaders = ranked(trials, status)[:most]
+    visible = [trial for trial in trials if not trial.hidden]
+    leaders = ranked(visible, status)[:most]
     if leaders:
         columns, optional = _columns(status, leaders)
         names = list(columns)
@@ -925,9 +950,13 @@ def _text_of(status: StudyStatus, trials: Sequence[TrialRecord], width: int, mos
         hidden = ", ".join(name for name in names if name not in columns)
         if hidden:
             lines.append(f"too wide to show: {hidden}; results.to_dataframe() has them")
-    remaining = len(trials) - len(leaders)
+    remaining = len(visible) - len(leaders)
     if remaining:
         lines.append(f"and {remaining} more: results.trials, or results.to_dataframe()")
+    if len(trials) > len(visible):
+        lines.append(
+            f"{counted(len(trials) - len(visible), 'hidden trial')}: results.trials has all"
+        )
     return "\n".join(lines)
 
 
@@ -965,7 +994,7 @@ def twins_text(status: StudyStatus) -> str | None:
     others = {n for group in status.codes if not group.current for n in group.trials}
     same = identity_of(best.params)
     complete = [t for t in status.trials if t.state == "complete" and t.number not in others]
-    twins = [trial for trial in complete if identity_of(trial.params) == same]
+    twins = [t for t in complete if identity_of(t.params) == same and not t.hidden]
     if len(twins) < 2 or not best.params:
         return None
     values = [t.value for t in twins if t.reuses is None and t.value is not None]

@@ -201,6 +201,7 @@ def confirming_settings(
         pruner=None,
         budget=None,
         enqueue=enqueued,
+        observe=(),
         repeats=1,
         confirm=repeating.to_confirm(),
     )

@@ -13,13 +13,18 @@ in each worker process.
 
 The private study has the finished trials of the window, then waiting trials, which samplers and pruners
 ignore, so that the trial keeps its number, then the trial itself. Optuna's code writes only to this study.
+
+Observations from outside of the study come before all of them, with negative numbers, so that samplers take
+them for the oldest trials, and Optuna's common search space is that of the study's own ones. Each trial shows
+them with the ranges that it and its window suggest. Pruners do not see them.
 """
 
 from __future__ import annotations
 
+import copy
 import threading
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Container, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from statistics import fmean
 from typing import Literal, cast
@@ -27,6 +32,7 @@ from typing import Literal, cast
 import optuna
 from optuna.distributions import BaseDistribution
 from optuna.pruners import NopPruner
+from optuna.samplers import TPESampler
 from optuna.storages import BaseStorage, InMemoryStorage
 from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState, create_trial
@@ -39,12 +45,20 @@ from sweeper.search.spaces import (
     from_internal,
     grid_value,
     in_space,
+    observed_value,
     to_frozen_trial,
     to_internal,
     to_optuna,
     to_text,
 )
-from sweeper.search.spec import SamplerSpec, leaves_attributes, make_sampler, quietly
+from sweeper.search.spec import (
+    SamplerSpec,
+    base_sampler,
+    leaves_attributes,
+    make_sampler,
+    quietly,
+)
+from sweeper.spec.observing import ForeignObservation
 from sweeper.spec.repeating import Repeating
 from sweeper.spec.searching import Direction
 from sweeper.spec.space import CategoricalChoice, Distribution, IntRange
@@ -65,6 +79,14 @@ _LEAVING_NOTHING = (
 )
 """Samplers that read only parameters and values of earlier trials."""
 
+_BY_TRIALS_ALONE = (
+    optuna.samplers.BruteForceSampler,
+    optuna.samplers.GridSampler,
+    optuna.samplers.QMCSampler,
+    optuna.samplers.RandomSampler,
+)
+"""Samplers that look at which trials there are, and not at their values."""
+
 
 def open_search(
     spec: SamplerSpec,
@@ -73,18 +95,19 @@ def open_search(
     replayed: ReplayedAttributes | None = None,
     *,
     redraws: int = 0,
+    foreign: Sequence[ForeignObservation] = (),
 ) -> SearchSession:
     """Start the search of trial ``number``, from 0, which has been drawn again ``redraws`` times.
 
     ``observations`` are the finished trials below ``number - window + 1``, and ``replayed`` has the cached
-    attributes of the study's earlier trials.
+    attributes of the study's earlier trials. ``foreign`` are all of the study's foreign observations.
     """
     if spec.grid is not None:
         check_grid(spec.grid, number + 1)
     observed = () if spec.window is None else _window(spec.window, number, observations)
     with _blamed_on_sampler(f"it was made for trial {number}"):
-        finished = (replayed or ReplayedAttributes()).window(spec, observed)
-        return SearchSession(spec, number, finished, observed, redraws=redraws)
+        finished = (replayed or ReplayedAttributes()).window(spec, observed, foreign)
+        return SearchSession(spec, number, finished, observed, redraws=redraws, foreign=foreign)
 
 
 @contextmanager
@@ -117,6 +140,7 @@ class SearchSession:
         observations: Sequence[Observation] = (),
         *,
         redraws: int = 0,
+        foreign: Sequence[ForeignObservation] = (),
     ) -> None:
         self._spec = spec
         self._number = number
@@ -133,6 +157,12 @@ class SearchSession:
         self._space = {n: d for trial in finished for n, d in trial.distributions.items()}
         converted = in_space(finished, self._space)
         self._storage = _WindowStorage(spec.study, spec.directions, converted, trial_number)
+        if spec.window is not None and type(base_sampler(sampler)) not in _BY_TRIALS_ALONE:
+            used = [observation for observation in foreign if observation.is_used_by(number)]
+            # Others than TPE look up every common parameter in every trial.
+            needs_all = bool(finished) and not isinstance(base_sampler(sampler), TPESampler)
+            common = set.intersection(*({*t.params} for t in converted)) if needs_all else set()
+            self._storage.show_foreign(used, self._space, common)
         pruner = NopPruner() if spec.pruner is None else spec.pruner()
         self._study = _WindowStudy(spec.study, self._storage, sampler, pruner)
         fixed = {"fixed_params": dict(self._enqueued)} if self._enqueued else {}
@@ -169,7 +199,7 @@ class SearchSession:
         for epoch, value in values[len(self._judged) :]:
             self._storage.set_trial_intermediate_value(self._id, epoch, value)
             if self._spec.pruner is not None:
-                with quietly():
+                with quietly(), self._storage.without_foreign():
                     pruner = self._spec.pruner()
                     self._verdict = bool(pruner.prune(self._study, self._frozen()))
             self._judged.append((epoch, value))
@@ -203,7 +233,11 @@ class SearchSession:
         if self._space.get(name, optuna_distribution) != optuna_distribution:
             # The first trial with another range: what the sampler drew for all parameters is from the old one.
             self._storage.move_into({name: optuna_distribution})
+            # Of the list of trials that Optuna reads once for all independent parameters.
+            self._study._thread_local.cached_all_trials = None
             (self._trial.relative_params or {}).pop(name, None)
+        if self._space.get(name) != optuna_distribution:
+            self._storage.show_parameter(name, optuna_distribution)
         # Private, because the public methods make the distribution again from its limits.
         drawn = self._trial._suggest(name, optuna_distribution)
         if name in self._enqueued:
@@ -240,7 +274,12 @@ class ReplayedAttributes:
         self._observations: list[Observation] = []
         self._trials: list[FrozenTrial] = []
 
-    def window(self, spec: SamplerSpec, observations: Sequence[Observation]) -> list[FrozenTrial]:
+    def window(
+        self,
+        spec: SamplerSpec,
+        observations: Sequence[Observation],
+        foreign: Sequence[ForeignObservation] = (),
+    ) -> list[FrozenTrial]:
         """Return the observed trials with their attributes; they are numbered from 0 without a gap.
 
         Earlier results are reused as far as the trials are unchanged; a retried trial is not.
@@ -259,19 +298,26 @@ class ReplayedAttributes:
                     del self._observations[index:], self._trials[index:]
                     break
             for observation in observations[len(self._trials) :]:
-                self._trials.append(self._replayed(spec, observation))
+                self._trials.append(self._replayed(spec, observation, foreign))
                 self._observations.append(observation)
             return self._trials[: len(observations)]
 
-    def _replayed(self, spec: SamplerSpec, observation: Observation) -> FrozenTrial:
+    def _replayed(
+        self, spec: SamplerSpec, observation: Observation, foreign: Sequence[ForeignObservation]
+    ) -> FrozenTrial:
         trial = to_frozen_trial(observation)
         trial.number = trial._trial_id = observation.number
         judges = leaves_attributes(None if spec.pruner is None else spec.pruner())
         if judges or _sampler_leaves_attributes(spec):
             end = max(0, observation.number - (spec.window or 1) + 1)
             earlier_trials = self._trials[:end]
-            redraws = observation.redraws
-            session = SearchSession(spec, observation.number, earlier_trials, redraws=redraws)
+            session = SearchSession(
+                spec,
+                observation.number,
+                earlier_trials,
+                redraws=observation.redraws,
+                foreign=foreign,
+            )
             session.set_attributes(trial, observation, judges=judges)
         return trial
 
@@ -280,9 +326,7 @@ def _sampler_leaves_attributes(spec: SamplerSpec) -> bool:
     """Return whether the sampler reads attributes that it wrote to earlier trials."""
     if spec.factory is None:
         return spec.name == "cmaes"
-    sampler: object = make_sampler(spec, 0)
-    while isinstance(sampler, optuna.samplers.PartialFixedSampler):
-        sampler = sampler._base_sampler
+    sampler = base_sampler(make_sampler(spec, 0))
     if getattr(sampler, "_constraints_func", None) is not None:
         return True
     return type(sampler) not in _LEAVING_NOTHING
@@ -305,6 +349,56 @@ class _WindowStorage(InMemoryStorage):
         self._studies[study_id].trials = trials
         self._trial_id_to_study_id_and_number = {n: (study_id, n) for n in range(number)}
         self._max_trial_id = number - 1
+        self._foreign: list[tuple[ForeignObservation, FrozenTrial]] = []
+
+    def show_foreign(
+        self,
+        observations: Sequence[ForeignObservation],
+        space: Mapping[str, BaseDistribution],
+        needed: Collection[str],
+    ) -> None:
+        """Add observations from outside of the study that have all parameters ``needed``, as the oldest trials."""
+        # Optuna's common search space is that of the trials down to number -1.
+        first = -1 - len(observations)
+        self._foreign = [
+            (observation, _foreign_trial(observation, number))
+            for number, observation in enumerate(observations, first)
+        ]
+        for name, distribution in space.items():
+            self.show_parameter(name, distribution)
+        self._foreign = [pair for pair in self._foreign if {*needed} <= pair[1].params.keys()]
+
+    def show_parameter(self, name: str, distribution: BaseDistribution) -> None:
+        """Show the observations' values of a parameter, without those outside of its range."""
+        for observation, trial in self._foreign:
+            trial.params = {n: v for n, v in trial.params.items() if n != name}
+            trial.distributions = {n: d for n, d in trial.distributions.items() if n != name}
+            # A value outside of the range is no error: a later trial may suggest another range.
+            with suppress(KeyError, ValueError):
+                trial.params[name] = observed_value(distribution, observation.params[name])
+                trial.distributions[name] = distribution
+
+    @contextmanager
+    def without_foreign(self) -> Iterator[None]:
+        """Context manager in which only the study's own trials are visible."""
+        foreign = self._foreign
+        self._foreign = []
+        try:
+            yield
+        finally:
+            self._foreign = foreign
+
+    def get_all_trials(
+        self,
+        study_id: int,
+        deepcopy: bool = True,
+        states: Container[TrialState] | None = None,
+    ) -> list[FrozenTrial]:
+        trials = super().get_all_trials(study_id, deepcopy, states)
+        if states is not None and TrialState.COMPLETE not in states:
+            return trials
+        foreign = [trial for _, trial in self._foreign]
+        return [*(copy.deepcopy(foreign) if deepcopy else foreign), *trials]
 
     def move_into(self, space: Mapping[str, BaseDistribution]) -> None:
         """Show the trials as if their parameters were from ``space``."""
@@ -318,6 +412,12 @@ class _WindowStorage(InMemoryStorage):
 
 def _waiting_trial(number: int) -> FrozenTrial:
     trial = create_trial(state=TrialState.WAITING)
+    trial.number = trial._trial_id = number
+    return trial
+
+
+def _foreign_trial(observation: ForeignObservation, number: int) -> FrozenTrial:
+    trial = create_trial(state=TrialState.COMPLETE, values=observation.values)
     trial.number = trial._trial_id = number
     return trial
 

@@ -78,6 +78,16 @@ def to_optuna(distribution: Distribution) -> BaseDistribution:
         raise ParameterError(msg) from error
 
 
+def range_text(distribution: Distribution) -> str:
+    """Return a range or choices for a sentence: ``0.001 to 0.1 (log)``."""
+    if isinstance(distribution, Categorical):
+        return f"one of {', '.join(map(repr, distribution.choices))}"
+    step = distribution.step
+    notes = ["log"] * distribution.log + [f"step {step}"] * (step not in (None, 1))
+    text = f"{distribution.low} to {distribution.high}"
+    return f"{text} ({', '.join(notes)})" if notes else text
+
+
 def to_text(distribution: Distribution) -> str:
     """Return the JSON under which Optuna stores the distribution."""
     from optuna.distributions import distribution_to_json
@@ -169,6 +179,27 @@ def in_space(
         else:
             converted.append(trial)
     return converted
+
+
+def observed_value(distribution: BaseDistribution, value: CategoricalChoice) -> CategoricalChoice:
+    """Return an observation's value of a parameter as one of this range.
+
+    Files of text do not distinguish the choices 16 and "16", so a choice also matches by its text.
+
+    Raises:
+        ValueError: The value is outside of the range.
+    """
+    choices = getattr(distribution, "choices", ())
+    exact = [choice for choice in choices if same_choice(choice, value)]
+    by_text = [choice for choice in choices if str(choice) == str(value)]
+    if exact or by_text:
+        return (exact or by_text)[0]  # type: ignore[no-any-return]
+    internal = distribution.to_internal_repr(value)
+    if isinstance(value, bool | str | None) or not distribution._contains(internal):
+        msg = f"{value!r} is not in {distribution}"
+        raise ValueError(msg)
+    number: int | float = distribution.to_external_repr(internal)
+    return number
 
 
 def _has(distribution: BaseDistribution, value: CategoricalChoice) -> bool:

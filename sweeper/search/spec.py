@@ -32,7 +32,7 @@ from optuna.trial import FrozenTrial
 from sweeper.definition.definition import StudyDefinition, StudySettings
 from sweeper.errors import DefinitionError
 from sweeper.search.spaces import Grid
-from sweeper.spec.searching import SAMPLERS, Direction
+from sweeper.spec.searching import BLIND_SAMPLERS, SAMPLERS, Direction
 from sweeper.spec.space import CategoricalChoice
 from sweeper.support.installation import install_command
 from sweeper.support.shown import shown_value
@@ -120,9 +120,6 @@ SamplerFactory = Callable[[int], BaseSampler]
 PrunerFactory = Callable[[], BasePruner]
 """Function that makes a new pruner; called for each decision."""
 
-_BLIND = ("grid", "qmc", "random")
-"""Samplers that use no results."""
-
 _PACKAGES = {"cmaes": ("cmaes", "cmaes"), "gp": ("torch", "gp")}
 """Packages that samplers need, with the extra that installs each."""
 
@@ -206,7 +203,7 @@ def search_window(settings: StudySettings) -> int | None:
     if not settings.sampler.startswith("custom:"):
         check_sampler(settings.sampler, len(settings.objectives))
     # A custom sampler is assumed to use results.
-    blind = settings.sampler in _BLIND and not looks_at_trials(settings.pruner)
+    blind = settings.sampler in BLIND_SAMPLERS and not looks_at_trials(settings.pruner)
     if blind and settings.patience is None:
         return None
     # With a pruner, the repeats of a configuration run one after another.
@@ -371,10 +368,16 @@ def _named(spec: SamplerSpec, number: int, seed: int) -> BaseSampler:
     return RandomSampler(seed=seed)
 
 
-def _number_points(sampler: object, number: int) -> None:
-    """Make Optuna's QMC sampler take the point of the trial's number instead of the next free one."""
+def base_sampler(sampler: BaseSampler) -> BaseSampler:
+    """Return the sampler of the parameters that are not fixed."""
     while isinstance(sampler, optuna.samplers.PartialFixedSampler):
         sampler = sampler._base_sampler
+    return sampler
+
+
+def _number_points(sampler: BaseSampler, number: int) -> None:
+    """Make Optuna's QMC sampler take the point of the trial's number instead of the next free one."""
+    sampler = base_sampler(sampler)
     if isinstance(sampler, optuna.samplers.QMCSampler):
         sampler._find_sample_id = lambda *_: number  # type: ignore[method-assign]
 

@@ -36,6 +36,9 @@ MOST_REDRAWS = 10
 SAMPLERS = ("tpe", "random", "grid", "qmc", "cmaes", "gp")
 """The samplers that can be selected by name."""
 
+BLIND_SAMPLERS = ("random", "grid", "qmc")
+"""Those that use no results."""
+
 
 _LARGER_IS_BETTER = frozenset(
     {
@@ -226,7 +229,7 @@ def checked_grid(grid: Any, sampler: Any) -> Mapping[str, tuple[CategoricalChoic
             msg = f"grid[{name!r}]={shown_value(points)}; give a list of at least one point"
             raise DefinitionError(msg)
         for point in points:
-            _check_value(f"grid[{name!r}] holds", point, "points")
+            check_parameter_value(f"grid[{name!r}] holds", point, "points")
         if len({(type(p), p) for p in points}) != len(points):
             msg = f"grid[{name!r}]={shown_value(list(points))} names a point twice; a trial would be run twice"
             raise DefinitionError(msg)
@@ -307,7 +310,7 @@ def checked_enqueue(
             msg = f"enqueue[{index}]={shown_value(values)}; give a mapping of parameters' names to values"
             raise DefinitionError(msg)
         for name, value in values.items():
-            _check_value(f"enqueue[{index}][{name!r}] is", value, "values")
+            check_parameter_value(f"enqueue[{index}][{name!r}] is", value, "values")
         checked.append(dict(values))
     return tuple(checked)
 
@@ -356,7 +359,8 @@ def _pruner_parts(pruner: Any) -> dict[str, Any]:
 _MISSING = object()
 
 
-def _check_value(where: str, value: Any, what: str) -> None:
+def check_parameter_value(where: str, value: Any, what: str) -> None:
+    """Check that a value can be a parameter's; ``where`` is the beginning of the error."""
     if not isinstance(value, CategoricalChoice):
         msg = f"{where} {shown_value(value)}; {what} are None, bool, int, float or str"
         raise DefinitionError(msg)

@@ -25,7 +25,7 @@ from sweeper.records.configurations import (
 )
 from sweeper.records.events import StudyOpened
 from sweeper.records.exactness import Exactness
-from sweeper.records.printing import trials_named
+from sweeper.records.printing import counted, trials_named
 from sweeper.records.results import (
     StudyStatus,
     TrialStatus,
@@ -33,6 +33,7 @@ from sweeper.records.results import (
     ranked,
     twins_text,
 )
+from sweeper.spec.observing import observed_text
 from sweeper.spec.repeating import confirmation_name
 from sweeper.spec.searching import Objective, direction_of
 from sweeper.views.formats import choice_text, one_line, params_text, time_text, value_text
@@ -121,7 +122,7 @@ class TrialsTable:
             [*(row.get(name) for name in headers), *(_param(trial, name) for name in params)]
             for row, trial in zip(rows, trials, strict=True)
         ]
-        texts = ("state", "value of", "code")
+        texts = ("state", "value of", "code", "tags", "note")
         yield plain_table([*headers, *parameter_headers(params, headers)], cells, left=texts)
         if len(trials) < len(self.trials):
             hidden = len(self.trials) - len(trials)
@@ -130,7 +131,8 @@ class TrialsTable:
     def _cells(self, trial: TrialStatus) -> dict[str, Any]:
         """Return a trial's cells by header, except for its parameters."""
         reused = "" if trial.reuses is None else f" (trial {trial.reuses})"
-        state = Text(f"{trial.state}{reused}", STATE_STYLES[trial.state])
+        hidden = ", hidden" * trial.hidden
+        state = Text(f"{trial.state}{reused}{hidden}", STATE_STYLES[trial.state])
         cells: dict[str, Any] = {"trial": trial.number, "state": state}
         if self.latest:
             cells["epoch"] = _epoch(trial, current=trial.state == "running")
@@ -143,6 +145,10 @@ class TrialsTable:
             cells["epochs"] = _epoch(trial)
         if any(other.attempts > 1 for other in self.trials):
             cells["attempts"] = trial.attempts
+        if any(other.tags for other in self.trials):
+            cells["tags"] = " ".join(trial.tags) or "-"
+        if any(other.note for other in self.trials):
+            cells["note"] = trial.note
         if self.codes is not None:
             cells["code"] = self.codes.get(trial.number)
         return cells
@@ -243,11 +249,12 @@ def confirmation_hint(status: StudyStatus, command: str) -> Text | None:
 
     The spread of single trainings is unknown, so a quarter of the range of all values counts as close.
     """
+    visible = [trial for trial in status.trials if not trial.hidden]
     complete = list(
         # The first trial of each set of parameters, which is what a confirmation compares.
         {
             identity_of(t.params): t
-            for t in reversed(ranked(status.trials, status))
+            for t in reversed(ranked(visible, status))
             if t.state == "complete"
         }.values()
     )[::-1]
@@ -357,6 +364,8 @@ def studies_table(statuses: Sequence[StudyStatus]) -> RenderableType:
         if any(getattr(status, state) for status in statuses)
     ]
     states = ["running", *rare, "failed", "waiting"]
+    # They are no trials, so they are in no other column.
+    observed = ["observations"] if any(status.observations for status in statuses) else []
     rows = [
         [
             status.study,
@@ -364,10 +373,13 @@ def studies_table(statuses: Sequence[StudyStatus]) -> RenderableType:
             *(_count(status, state) for state in states),
             status.best.value if status.best else None,
             _best_of(status),
+            *([len(status.observations)] if observed else []),
         ]
         for status in statuses
     ]
-    table = plain_table(["study", "done", *states, "best", "trial"], rows, left=("study",))
+    table = plain_table(
+        ["study", "done", *states, "best", "trial", *observed], rows, left=("study",)
+    )
     warned = [s for s in statuses if s.exactness.warning is not None]
     if not warned:
         return table
@@ -382,8 +394,9 @@ def _count(status: StudyStatus, state: str) -> Text:
 def study_summary(status: StudyStatus, next_commands: Sequence[str]) -> RenderableType:
     """Return a study's objective, counts, trials by rank, best trial and next commands."""
     parts: list[RenderableType] = [counts_line(status), Text(objectives_text(status))]
-    unfinished = [trial for trial in status.trials if trial.state in _UNFINISHED]
-    finished = [trial for trial in status.trials if trial.state not in _UNFINISHED]
+    visible = [trial for trial in status.trials if not trial.hidden]
+    unfinished = [trial for trial in visible if trial.state in _UNFINISHED]
+    finished = [trial for trial in visible if trial.state not in _UNFINISHED]
     names = [objective.name for objective in status_objectives(status)]
     for lines in (
         configurations_lines(status),
@@ -411,8 +424,31 @@ def study_summary(status: StudyStatus, next_commands: Sequence[str]) -> Renderab
         parts.append(Text(twins, style="dim"))
     parts += lengths_lines(status)
     parts += codes_lines(status)
+    parts += annotation_lines(status)
     parts.append(exactness_line(status.exactness))
     return Group(*parts, *next_lines(next_commands))
+
+
+def trials_listed(
+    trials: Sequence[TrialStatus], status: StudyStatus, hidden: int
+) -> RenderableType:
+    """Return the table of some trials of a study, and how many hidden ones are left out."""
+    parts: list[RenderableType] = [TrialsTable(trials, codes=_codes(status.codes))]
+    if not trials:
+        parts = [Text(f"no trial of study {status.study} is to be listed")]
+    if hidden:
+        parts.append(Text(f"{counted(hidden, 'hidden trial')}: --all lists them", style="dim"))
+    return Group(*parts)
+
+
+def annotation_lines(status: StudyStatus) -> list[RenderableType]:
+    """Return lines on hidden trials and observations; empty without them."""
+    lines: list[RenderableType] = []
+    hidden = [trial.number for trial in status.trials if trial.hidden]
+    if hidden:
+        lines.append(Text(f"hidden: {trials_named(hidden)}", style="dim"))
+    observed = observed_text(status.observations)
+    return lines if observed is None else [*lines, Text(observed, style="dim")]
 
 
 def _errors(trials: Sequence[TrialStatus]) -> Iterator[RenderableType]:

@@ -16,6 +16,7 @@ from sweeper.records.evaluations import EvaluationRecord
 from sweeper.records.lengths import LengthRecord
 from sweeper.records.printing import counted
 from sweeper.records.results import AttemptRecord, StudyStatus, TrialRecord
+from sweeper.spec.observing import observed_text
 from sweeper.spec.searching import Objective
 from sweeper.views.formats import (
     choice_text,
@@ -47,7 +48,7 @@ def trial_on_terminal(
     parts: list[RenderableType] = [
         Text(f"Trial {trial.number} of {trial.study}", style="bold"),
         Text(_lead(trial)),
-        _facts(trial, study.objective),
+        _facts(trial, study),
     ]
     if trial.error:
         parts += [Text(""), Text(_without_repetition(trial.error), style="red")]
@@ -149,7 +150,8 @@ def _attempts(trial: TrialRecord) -> _Cells:
     return rows
 
 
-def _facts(trial: TrialRecord, objective: str) -> Table:
+def _facts(trial: TrialRecord, study: StudyStatus) -> Table:
+    objective = study.objective
     grid = _grid()
     grid.add_row("state", Text(trial.state, style=STATE_STYLES.get(trial.state, "")))
     measured: Mapping[str, float | None] = trial.values or {objective: trial.value}
@@ -157,6 +159,7 @@ def _facts(trial: TrialRecord, objective: str) -> Table:
     facts += [(name, choice_text(value)) for name, value in trial.params.items()]
     facts += [("seed", str(trial.seed)), ("digest", trial.digest or "-")]
     facts.append(("code", trial.code or "-"))
+    facts += _annotations(trial, study)
     if trial.value_of is not None:
         facts.append(("value of", trial.value_of))
     if trial.output_only:
@@ -174,6 +177,17 @@ def _facts(trial: TrialRecord, objective: str) -> Table:
     for name, value in facts:
         grid.add_row(Text(name), Text(value))
     return grid
+
+
+def _annotations(trial: TrialRecord, study: StudyStatus) -> list[tuple[str, str]]:
+    used = observed_text([o for o in study.observations if o.is_used_by(trial.number)])
+    texts = {
+        "tags": " ".join(trial.tags),
+        "note": trial.note,
+        "hidden": "not listed, and never the best one" if trial.hidden else None,
+        "drawn with": used,
+    }
+    return [(name, text) for name, text in texts.items() if text]
 
 
 def _files_text(files: Sequence[Mapping[str, Any]]) -> str:

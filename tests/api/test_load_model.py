@@ -14,6 +14,7 @@ from study_files import SHORT
 
 from sweeper import (
     CheckpointError,
+    Data,
     DefinitionChangedError,
     Keep,
     RestoreError,
@@ -88,6 +89,37 @@ def test_an_ensemble_predicts_the_mean_and_is_one_file(run, tmp_path):
         assert model.predict(x, verbose=0) == pytest.approx(np.mean(single, axis=0), abs=1e-6)
     with pytest.raises(UsageError, match="complete configuration"):
         results.top(3)
+
+
+def by_name(trial):
+    """A model that takes and returns dictionaries."""
+    rate = trial.suggest_float("rate", 0.01, 0.1)
+    inputs = {name: keras.Input((6,), name=name) for name in ("left", "right")}
+    joined = keras.layers.Concatenate()(list(inputs.values()))
+    outputs = {name: keras.layers.Dense(2, name=name)(joined) for name in ("one", "two")}
+    model = keras.Model(inputs, outputs)
+    model.compile(keras.optimizers.SGD(rate), {"one": "mse", "two": "mse"})
+    return model
+
+
+def test_an_ensemble_takes_and_returns_the_dictionaries_of_its_models(run, tmp_path):
+    numbers = np.random.default_rng(2)
+    x = {name: numbers.normal(size=(8, 6)).astype("float32") for name in ("left", "right")}
+    y = {name: numbers.normal(size=(8, 2)).astype("float32") for name in ("one", "two")}
+
+    def load_data(_trial):
+        return Data(train=(x, y), validation=(x, y), batch_size=4)
+
+    top = run(by_name, data=load_data, epochs=1, trials=2).results.top(2)
+    ensemble = top.ensemble(tmp_path / "ensemble.keras")
+    single = [trial.load_model().predict(x, verbose=0) for trial in top]
+    for model in (ensemble, keras.saving.load_model(tmp_path / "ensemble.keras")):
+        predicted = model.predict(x, verbose=0)
+        assert predicted.keys() == y.keys()
+        for name in y:
+            mean = np.mean([outputs[name] for outputs in single], axis=0)
+            assert predicted[name] == pytest.approx(mean, abs=1e-6)
+    assert not np.allclose(predicted["one"], predicted["two"])
 
 
 @pytest.mark.whole

@@ -64,7 +64,7 @@ class FakeReader:
         """Have the study ``digits`` be of these trials."""
         self.studies["digits"] = made("digits", *trials)
 
-    def status(self, study, *, all_code=False, each=True):
+    def status(self, study, *, all_code=False, each=True, where=()):
         if study not in self.studies:
             raise UnknownStudyError(study)
         return self.studies[study].status

@@ -13,6 +13,7 @@ import pickle
 import random
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,6 +24,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from forked_programs import PROGRAM
+
+# TensorFlow has no public function that ends determinism.
+from tensorflow.python.framework import config
 
 from sweeper.inspection.sorts import tells_its_state
 from sweeper.train.data import DataSource, PartName, SourceOptions
@@ -515,6 +519,40 @@ def test_an_endless_shuffle_is_reported_with_how_to_do_without_its_repeat():
     assert notices == []
     without = Case(lambda: tf_data(lambda: numbers().shuffle(8).batch(6)), 4)
     assert read(Case(lambda: tf_data(short_last), 4)).batches == read(without).batches
+
+
+@pytest.mark.parametrize("opened", [True, False], ids=["source", "the dataset itself"])
+def test_a_dataset_that_was_iterated_before_its_kernels_were_deterministic_keeps_its_order(opened):
+    """As where a script looks at a batch before `sweeper.fit`. TensorFlow keeps the plan of the first iteration."""
+    last = threading.Event()
+
+    def slowest_first(number):
+        if number == 0:
+            last.wait(timeout=1)
+        if number == 5:
+            last.set()
+        return number
+
+    dataset = (
+        tf.data.Dataset.range(6)
+        .map(
+            lambda number: tf.numpy_function(slowest_first, [number], tf.int64, stateful=True),
+            num_parallel_calls=6,
+            deterministic=False,
+        )
+        .map(lambda number: tf.reshape(number, [1]))
+    )
+    config.disable_op_determinism()
+    try:
+        list(dataset)
+    finally:
+        tf.config.experimental.enable_op_determinism()
+    last.clear()
+    batches = (
+        TfDataSource(dataset, SourceOptions("train", silent)).open(0, 0) if opened else dataset
+    )
+    in_order = [int(batch[0]) for batch in batches] == list(range(6))
+    assert in_order == opened
 
 
 @pytest.mark.parametrize("name", ["arrays", "PyDataset", "tf.data shuffled", "grain MapDataset"])

@@ -172,7 +172,7 @@ def test_the_check_sees_commands_and_wrong_ones():
     typed = [words for block in CONSOLE for words in commands(block)]
     assert ["run", "studies/digits_learning_rate.py"] in typed
     assert ["resume", "digits-learning-rate"] in typed
-    for wrong in (["run"], ["resume", "s", "--no-such-option"], ["no-such-verb"], ["ls", "more"]):
+    for wrong in (["run"], ["resume", "s", "--no-such-option"], ["no-such-verb"], ["ls", "s", "t"]):
         with pytest.raises(Exception, match=r"(?i)missing|no such|unexpected|got"):
             parse(wrong)
     assert len([block for block in CONSOLE if block.page == README]) >= 3

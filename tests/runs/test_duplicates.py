@@ -5,11 +5,18 @@ from dataclasses import replace
 
 import pytest
 from databases import place_database, postgresql_database
-from fake_workers import FakeWorker, new_study
+from fake_workers import FakeWorker, WorkerOptions, new_study
 from sweeps import results_of
 
 from sweeper.db.database import Database
 from sweeper.db.repository import Repository
+from sweeper.definition.definition import StudySettings
+from sweeper.run import options as run_options
+from sweeper.run.launch.launchers import StudyCode
+from sweeper.run.protocol.messages import StudySource
+from sweeper.run.study_plan import StoredState, plan_study
+from sweeper.spec.observing import ForeignObservation
+from sweeper.spec.repeating import ConfirmRequest
 
 STEP = 0.25
 """Five values of the only parameter, so that TPE proposes each of them several times."""
@@ -28,10 +35,16 @@ def repository(request, tmp_path):
         yield Repository(stack.enter_context(Database.open(url, create=False)))
 
 
-def swept(repository, tmp_path, study, *, workers=1, slots=1, kills=0, **arguments):
+def swept(repository, tmp_path, study, *, workers=1, slots=1, kills=0, step=STEP, **arguments):
     """Return the trials of a study after ``workers`` have run it, the first of which is killed."""
-    options = new_study(repository, tmp_path, study, **{**GIVEN, **arguments})
-    options = replace(options, slots=slots, step=STEP, lease_seconds=2.0)
+    new_study(repository, tmp_path, study, **{**GIVEN, **arguments})
+    return run(repository, tmp_path, study, workers=workers, slots=slots, kills=kills, step=step)
+
+
+def run(repository, tmp_path, study, *, workers=1, slots=1, kills=0, step=STEP):
+    """Run a stored study to its end with fake trials, and return its trials."""
+    url = str(repository.database.url_from_anywhere)
+    options = WorkerOptions(url, str(tmp_path), study, slots=slots, step=step, lease_seconds=2.0)
     for _ in range(kills):
         with FakeWorker(replace(options, pace=0.05)) as victim:
             victim.wait_for("AttemptEnded")
@@ -148,3 +161,87 @@ def test_a_study_without_patience_left_ends_with_the_same_trial_on_any_number_of
     together = swept(repository, tmp_path, "patient-together", workers=2, slots=2, **arguments)
     assert results_of(together) == results_of(alone)
     assert len(swept(repository, tmp_path, "impatient", trials=30, sampler="random")) == 30
+
+
+def confirmed(repository, tmp_path, study, **how):
+    """Return the trials of the confirmation of a study's two best configurations with three repeats."""
+    row = repository.study(study)
+    settings = replace(StudySettings.from_json(row.definition), trials=row.target)
+    loaded = StudyCode(settings, threads_given=True, cannot_fork="")
+    worker_options = run_options.WorkerOptions(1, str(repository.database.url), tmp_path)
+    request = run_options.RunRequest(
+        worker_options, print, confirm=ConfirmRequest(best=2, repeats=3)
+    )
+    stored = StoredState(confirmed=row, results=repository.results(study))
+    plan = plan_study(loaded, stored, StudySource("target", "small.py"), request)
+    repository.create_or_open(replace(plan.row, source=None))
+    return run(repository, tmp_path, plan.row.name, **how)
+
+
+@pytest.mark.parametrize(
+    ("workers", "killed"),
+    [(2, 1), *(pytest.param(n, 5, marks=pytest.mark.whole) for n in (1, 2))],
+)
+def test_a_confirmation_trains_the_runner_up_and_no_configuration_against_itself(
+    repository, tmp_path, workers, killed
+):
+    """Two of three trials have the leader's parameters; killed, the tables are the same."""
+    enqueue = [{"x": 0.5}, {"x": 0.5}, {"x": 0.25}]
+    tables = []
+    for name, kills in (("whole", 0), ("killed", killed)):
+        searched = swept(repository, tmp_path, name, trials=3, enqueue=enqueue, sampler="random")
+        assert [trial.reuses for trial in searched] == [None, 0, None]
+        trials = confirmed(repository, tmp_path, name, workers=workers, kills=kills)
+        assert trained(trials) == list(range(6))
+        assert sorted(trial.params["x"] for trial in trials) == [0.25] * 3 + [0.5] * 3
+        records = repository.status(name).confirmed
+        assert [sorted(record.values) for record in records] == [[0, 1, 2]] * 2
+        assert {record.number for record in records} == {0, 2}
+        tables.append((results_of(trials), records))
+    assert tables[0] == tables[1]
+
+
+@pytest.mark.whole
+def test_a_space_of_twelve_is_trained_at_most_twelve_times_in_forty_trials(repository, tmp_path):
+    """TPE may leave out a point; where all are given first, twelve are trained and 28 reused."""
+    arguments = {"trials": 40, "epochs": 1, "step": 0.0909}
+    for name, enqueue in (
+        ("searched", []),
+        ("given", [{"x": 0.0909 * n} for n in range(12)]),
+    ):
+        trials = swept(repository, tmp_path, name, slots=2, enqueue=enqueue, **arguments)
+        points = {trial.params["x"] for trial in trials}
+        assert trained(trials) == first_of_each(trials)
+        status = repository.status(name)
+        assert (status.complete, status.reused) == (40, 40 - len(points))
+        assert len(points) == 12 if enqueue else 1 < len(points) <= 12
+
+
+def test_observations_count_from_the_same_trial_on_any_number_of_workers_and_after_kills(
+    repository, tmp_path
+):
+    """They change the proposals after them, and nothing else."""
+    observations = [
+        ForeignObservation({"x": 0.25 * (n % 5)}, (float(n % 5 != 3),)) for n in range(20)
+    ]
+    tables = {}
+    for name, how in (
+        ("undisturbed", {}),
+        ("killed", {"workers": 2, "kills": 5}),
+        ("without", {}),
+    ):
+        swept(repository, tmp_path, name, trials=4, duplicates="train")
+        if name != "without":
+            assert repository.observe(name, observations, "old.csv").since == 4
+        repository.set_target(name, 12)
+        trials = run(repository, tmp_path, name, **how)
+        assert repository.status(name).complete == len(trials) == 12
+        assert repository.status(name).best.number in range(12)
+        tables[name] = results_of(trials)
+        params = [trial.params["x"] for trial in trials]
+        if name != "without":
+            assert params[4:].count(0.75) > 8 / 5, "more than by chance"
+    assert tables["killed"] == tables["undisturbed"]
+    first = range(4)
+    assert [tables["without"][n] for n in first] == [tables["killed"][n] for n in first]
+    assert tables["without"] != tables["killed"]

@@ -8,12 +8,14 @@ in ``model.fit`` is in ``test_loop_equals_fit.py``, and that it is resumed exact
 from __future__ import annotations
 
 import functools
+import importlib
 import threading
 
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from tensorflow.python.framework import config  # no public function ends determinism
 from trainings import (
     Watcher,
     classifying,
@@ -183,6 +185,49 @@ def test_one_notice_says_that_an_epoch_goes_on_with_the_next_pass_where_fit_ends
         f"(steps_per_epoch={steps_per_epoch})" in notice and "has 7 batches" in notice
         for notice in about
     )
+
+
+NOISY = {"num_parallel_calls": tf.data.AUTOTUNE}
+"""Options of a map whose function draws."""
+
+
+def noisy(x, y):
+    return x + tf.random.normal(tf.shape(x)), y
+
+
+CACHES = {
+    "random before": (lambda data: data.map(noisy, **NOISY).cache(), True),
+    "random before, shuffled": (lambda data: data.map(noisy, **NOISY).cache().shuffle(8), True),
+    "unordered before": (
+        lambda data: data.map(
+            lambda x, y: (x, y), num_parallel_calls=4, deterministic=False
+        ).cache(),
+        True,
+    ),
+    "random after": (lambda data: data.cache().map(noisy, **NOISY), False),
+    "one by one": (lambda data: data.map(noisy).cache(), False),
+    "parallel": (lambda data: data.map(lambda x, y: (x, y), **NOISY).cache(), False),
+}
+
+
+@pytest.mark.parametrize("already", [False, True], ids=["made in fit", "made before"])
+@pytest.mark.parametrize("case", CACHES)
+def test_a_cache_that_was_perhaps_filled_in_any_order_is_told_of(case, already, tmp_path):
+    make, in_any_order = CACHES[case]
+    keras.utils.set_random_seed(1)
+    batches = make(tf.data.Dataset.from_tensor_slices((X, Y))).batch(8)
+    notices = []
+    of_fit = importlib.import_module("sweeper.api.fit")._deterministic_before_fit
+    of_fit.cache_clear()
+    if not already:
+        config.disable_op_determinism()
+    try:
+        sweeper.fit(small(), batches, verbose=0, checkpoints=tmp_path, notice=notices.append)
+    finally:
+        tf.config.experimental.enable_op_determinism()
+        of_fit.cache_clear()
+    about_caches = [notice for notice in notices if "enable_op_determinism() at the top" in notice]
+    assert len(about_caches) == (in_any_order and not already)
 
 
 class MeanOfRows(keras.Model):

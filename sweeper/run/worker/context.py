@@ -66,6 +66,7 @@ class SlotContext:
         error: The first error that ends the run and does not concern one trial only.
         attempt_ended: Notified when an attempt has ended, for slots that wait for a trial.
         reported_files: Levels and paths of the findings about files that were reported.
+        suggested: Names of the parameters that trials have suggested here.
         starting: Numbers of trials that run and have not reached their first step.
         trained: Whether a trial has reached a step here.
         failed_early: Whether a trial failed before its first step.
@@ -81,6 +82,7 @@ class SlotContext:
     killing: threading.Event = field(default_factory=threading.Event)
     error: BaseException | None = None
     reported_files: set[tuple[str, str]] = field(default_factory=set)
+    suggested: set[str] = field(default_factory=set)
     starting: set[int] = field(default_factory=set)
     trained: bool = False
     failed_early: bool = False

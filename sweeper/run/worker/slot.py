@@ -81,6 +81,7 @@ from sweeper.run.worker.outcomes import (
 )
 from sweeper.search.sampling import SearchSession, of_configurations, open_search
 from sweeper.search.spaces import Observation
+from sweeper.spec.observing import ForeignObservation
 from sweeper.spec.space import CategoricalChoice
 from sweeper.support.error_texts import shown_error
 from sweeper.train.fingerprint import differences
@@ -607,12 +608,19 @@ class TrialSearch:
         """Return the session, which is kept, because a pruner decides after each epoch."""
         if self._opened is None:
             study = self.study
+            repository = study.repository_with_short_timeout
+            foreign: tuple[ForeignObservation, ...] = ()
+            if study.search.window is not None:
+                foreign = self.queue.ask(
+                    lambda: repository.foreign_observations(self.claim.study), self.waiting
+                )
             self._opened = open_search(
                 study.search,
                 self._configuration,
                 self._seen(),
                 study.replayed_attributes,
                 redraws=self.claim.redraws,
+                foreign=foreign,
             )
         return self._opened
 
@@ -697,6 +705,7 @@ class AttemptRecorder:
             return self.search.answer(message)
         if isinstance(message, Propose):
             self.proposal = self._proposed()
+            self._report_space()
             return Answered(self.decision == "train")
         self._note(message)
         claim = self.claim
@@ -746,6 +755,22 @@ class AttemptRecorder:
             self.waiting()
             if self.context.stopping.wait(_PROPOSAL_INTERVAL):
                 return replace(proposal, decision="leave")
+
+    def _report_space(self) -> None:
+        """Report a range that has changed since earlier runs, once: a range may depend on other parameters."""
+        suggested = self.context.suggested
+        names = self.search.params.keys() - suggested
+        if not names:
+            return
+        first = not suggested
+        suggested |= names
+        claim = self.claim
+        notices = self.queue.ask(
+            lambda: self._repository.space_notices(claim.study, claim.number, names, first=first),
+            self.waiting,
+        )
+        for notice in notices:
+            self._report(Notice(notice))
 
     def _compare_validation(self, environment: Mapping[str, Any]) -> None:
         """Warn once if the first two trials are validated on different samples."""

@@ -6,7 +6,7 @@ reading a batch can change the following ones.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,7 +27,7 @@ from sweeper.train.sources.arrays import (
 )
 from sweeper.train.sources.epochs import EpochFunctionSource, GrainSource, is_grain
 from sweeper.train.sources.pydataset import PyDatasetSource
-from sweeper.train.sources.tfdata import TfDataSource
+from sweeper.train.sources.tfdata import TfDataSource, fills_cache_in_any_order
 
 
 def open_sources(
@@ -87,6 +87,18 @@ def validation_data(data: Data) -> Any:
     if data.validation_split:
         return split_arrays(data)[1]
     return data.validation
+
+
+def caches_filled_without_determinism(data: Data) -> Iterator[str]:
+    """Yield a notice for each dataset of ``data`` whose cache may have been filled while kernels were not deterministic."""
+    for name, part in (("train", data.train), ("validation", data.validation)):
+        if isinstance(part, tf.data.Dataset) and fills_cache_in_any_order(part):
+            yield (
+                f"{PartName.of(data, name)}: a function before a cache() is called in parallel and is random, or has "
+                "deterministic=False, and this process made kernels deterministic only in fit. If the dataset was iterated "
+                "before, its cache has other elements in each process, and a resumed training differs; call "
+                "tf.config.experimental.enable_op_determinism() at the top of the script"
+            )
 
 
 @dataclass(frozen=True)

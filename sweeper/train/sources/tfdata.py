@@ -74,6 +74,22 @@ def cached(dataset: Any) -> set[int]:
     return {id(part) for cache in caches for part in nodes(cache)}
 
 
+def fills_cache_in_any_order(dataset: Any) -> bool:
+    """Return whether a cache of ``dataset`` has other elements at each filling, unless kernels are deterministic."""
+    before_cache = cached(dataset)
+    return any(_is_unordered(node) for node in nodes(dataset) if id(node) in before_cache)
+
+
+def _is_unordered(node: Any) -> bool:
+    """Return whether ``node`` calls its functions at once and its elements depend on the order of the calls."""
+    if not type(node).__name__.startswith("_Parallel"):
+        return False
+    if getattr(node, "_deterministic", "default") == "false":
+        return True
+    graphs = (function.function.graph.as_graph_def() for function in node._functions())
+    return any(op.op in STATEFUL_RANDOM for graph in graphs for op in ops(graph))
+
+
 def ops(graph: Any) -> Iterator[Any]:
     yield from graph.node
     for function in graph.library.function:
@@ -181,7 +197,9 @@ class TfDataSource(DataSource):
         parts = list(nodes(dataset))
         if self.class_weight is not None:
             dataset = dataset.map(weigh_classes_of(self.class_weight, self.name))
-        self._dataset = dataset
+        # A dataset that was iterated before keeps the plan of execution made then, perhaps without determinism; this one
+        # is new.
+        self._dataset = dataset.with_options(tf.data.Options())
         self._cardinality = int(dataset.cardinality())
         self.reshuffling = {id(node): node for node in parts if self._reshuffles(node)}
         """Nodes that draw a new seed for every iterator, by identity."""

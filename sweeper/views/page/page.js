@@ -164,14 +164,14 @@ const objectives = () => store.study.objectives || [{ name: store.study.objectiv
 const valueOf = (trial, name) =>
   trial.values ? trial.values[name] : name === objectives()[0].name ? trial.value : null;
 const epochsDone = (trial) => (trial.epochs.length ? trial.epochs.at(-1).epoch + 1 : 0);
-const hasValue = (trial) => ["complete", "pruned"].includes(trial.state);
+const hasValue = (trial) => ["complete", "pruned"].includes(trial.state) && !trial.hidden;
 
 function leaders() {
   if (store.study.pareto) return store.study.pareto.map((each) => each.number);
   const sign = store.study.direction === "maximize" ? -1 : 1;
   const group = (store.study.codes || []).find((each) => each.current);
   return trials()
-    .filter((trial) => trial.state === "complete" && isNumber(trial.value))
+    .filter((trial) => trial.state === "complete" && isNumber(trial.value) && !trial.hidden)
     .filter((trial) => !group || group.trials.includes(trial.number))
     .sort((a, b) => sign * (a.value - b.value) || a.number - b.number)
     .slice(0, 5)
@@ -208,11 +208,15 @@ function axes() {
 const filters = { text: "", states: new Set(), ranges: new Map() };
 let chosen = null; // a set of numbers; null for leaders and running trials
 
+// Hidden trials are shown only if they are asked for.
+const listedAs = (trial) => (trial.hidden ? "hidden" : trial.state);
+
 function matches(trial) {
-  if (filters.states.size && !filters.states.has(trial.state)) return false;
+  if (filters.states.size ? !filters.states.has(listedAs(trial)) : trial.hidden) return false;
   if (filters.text) {
-    const { number, state, digest, error } = trial;
-    const text = `${number} ${state} ${params(trial.params)} ${digest || ""} ${error || ""}`.toLowerCase();
+    const { number, state, digest, error, tags, note } = trial;
+    const words = [number, state, params(trial.params), digest, error, ...(tags || []), note];
+    const text = words.join(" ").toLowerCase();
     if (!filters.text.split(/\s+/).every((word) => text.includes(word))) return false;
   }
   return axes.cached.every((axis) => {
@@ -254,7 +258,7 @@ function applyFilters() {
 
 // Fields of the filters; they follow brushes, and brushes follow them.
 function drawFilters() {
-  const states = [...new Set(trials().map((trial) => trial.state))].sort();
+  const states = [...new Set(trials().map(listedAs))].sort();
   redraw($("filter-states"), states, () => [
     h("legend", {}, "State"),
     ...states.map((name) =>
@@ -439,6 +443,8 @@ function exactnessOf(trial) {
   return words.join(", ") || "-";
 }
 
+const tagsOf = (trial) => (trial.tags || []).join(" ") || "-";
+
 const valueEpoch = (trial) => (trial.value === null ? "-" : trial.value_of || "last epoch");
 
 function trialColumns() {
@@ -455,6 +461,8 @@ function trialColumns() {
     ...(trials().some((trial) => trial.value_of) ? [column("value of", valueEpoch)] : []),
     column("epochs", epochsDone, epochsCell),
     ...Object.keys(store.head.space).map(parameterColumn),
+    ...(trials().some((trial) => trial.tags) ? [column("tags", tagsOf)] : []),
+    ...(trials().some((trial) => trial.note) ? [column("note", (trial) => trial.note || "-")] : []),
     ...(store.study.codes ? [column("code", (trial) => trial.code)] : []),
     column("attempts", (trial) => trial.attempts.length),
     column("resumed or extended", historyOf),
@@ -1132,6 +1140,9 @@ function drawTrial(trial) {
   const known = [
     ...objectives().map(({ name }) => [name, number(valueOf(trial, name))]),
     ...Object.entries(trial.params).map(([name, value]) => [name, choice(value)]),
+    ["tags", trial.tags && tagsOf(trial)],
+    ["note", trial.note],
+    ["hidden", trial.hidden && "not listed, and never the best one"],
     ["value of", trial.value_of],
     ["seed", trial.seed],
     ["digest", trial.digest || "-"],

@@ -20,6 +20,7 @@ from sweeper.records.configurations import ConfigurationRecord
 from sweeper.records.printing import finite_json, json_fields
 from sweeper.records.results import StudyResults, StudyStatus, TrialRecord, leader_text
 from sweeper.search.importance import parameter_importances
+from sweeper.spec.observing import observed_text
 from sweeper.spec.space import Categorical, Distribution, IntRange
 from sweeper.support.paths import RunPaths
 from sweeper.views.tables import codes_lines, difference_text, standing, status_objectives
@@ -78,6 +79,7 @@ def study_json(
     name = results.status.study
     row = repository.study(name)
     environments = repository.environments(name)
+    observed = observed_text(status.observations)
     definition = {"at": "end", "seed": str(row.seed), **row.definition}
     space: dict[str, Distribution] = {}
     for trial in results.trials:
@@ -103,7 +105,8 @@ def study_json(
         "notices": notices(status, deterministic=row.definition.get("deterministic") is not False),
         "exactness": status.exactness.line,
         "seconds_left": status.seconds_left,
-        "settings": {key: _exact(definition[key]) for key in _SETTINGS if key in definition},
+        "settings": {key: _exact(definition[key]) for key in _SETTINGS if key in definition}
+        | ({"observations": observed} if observed else {}),
         "space": {name: range_json(distribution) for name, distribution in space.items()},
         "environments": [json_fields(environment) for environment in environments],
         "identity": [[name, value] for name, value in identity.items() if value],

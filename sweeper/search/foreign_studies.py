@@ -1,0 +1,70 @@
+"""Results of another study in Optuna's tables, as observations; sweeper's databases contain these, too."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from sweeper.errors import DatabaseUnavailableError, UsageError
+from sweeper.spec.observing import ForeignObservation, checked_observations
+from sweeper.spec.searching import Objective
+from sweeper.support.shown import shown_url, without_secrets
+
+_SQLITE = "sqlite:///"
+
+
+def optuna_observations(
+    url: str, name: str | None, objectives: Sequence[Objective], sampler: Any
+) -> tuple[str, tuple[ForeignObservation, ...]]:
+    """Return the name and the complete trials of an Optuna study.
+
+    Args:
+        url: Its database, as Optuna takes it.
+        name: Its name; None for the only study there.
+        objectives: Those of the study that observes; the directions must be equal.
+        sampler: The sampler of that study.
+
+    Raises:
+        DatabaseUnavailableError: There is no such database.
+        UsageError: There is no such study, several without a name, or it has other directions.
+        DefinitionError: See `checked_observations`.
+    """
+    import optuna
+
+    if url.startswith(_SQLITE) and not Path(url.removeprefix(_SQLITE)).is_file():
+        msg = f"{shown_url(url)}: there is no such file; give the URL of Optuna's database"
+        raise DatabaseUnavailableError(msg)
+    try:
+        # Optuna formats the URL as a template, and a password may have braces.
+        template = url.replace("{", "{{").replace("}", "}}")
+        storage = optuna.storages.RDBStorage(template, skip_table_creation=True)
+        names = optuna.get_all_study_names(storage)
+    except Exception as error:
+        reason = " ".join(without_secrets(str(error), url).split())[:300]
+        msg = f"{shown_url(url)} cannot be read as a database of Optuna's: {reason}"
+        raise DatabaseUnavailableError(msg) from None
+    try:
+        chosen = name or (names[0] if len(names) == 1 else None)
+        if chosen not in names or chosen is None:
+            wanted = "several studies" if name is None else f"no study {name!r}"
+            msg = (
+                f"{shown_url(url)} has {wanted if names else 'no study'}; its studies are "
+                f"{', '.join(map(repr, names)) or 'none'}: name one with --optuna-study"
+            )
+            raise UsageError(msg)
+        study = optuna.load_study(study_name=chosen, storage=storage)
+        directions = [direction.name.lower() for direction in study.directions]
+        expected = [objective.direction for objective in objectives]
+        if directions != expected:
+            msg = (
+                f"Optuna's study {chosen!r} is to {' and '.join(directions)}, and this study to "
+                f"{' and '.join(expected)}; give results of the same objectives"
+            )
+            raise UsageError(msg)
+        complete = study.get_trials(deepcopy=False, states=(optuna.trial.TrialState.COMPLETE,))
+        entries = [{"params": trial.params, "values": trial.values} for trial in complete]
+        return chosen, checked_observations(entries, objectives, sampler, chosen)
+    finally:
+        storage.remove_session()
+        storage.engine.dispose()
