@@ -7,7 +7,6 @@ import contextlib
 import difflib
 import functools
 import inspect
-import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -15,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sweeper.errors import DefinitionError, UsageError
+from sweeper.errors import DefinitionError, StudyImportError, UsageError
 from sweeper.support.paths import check_name, is_name
 
 if TYPE_CHECKING:
@@ -107,14 +106,14 @@ def _file_not_name(path: Path) -> str:
 
 
 def _names_in(path: Path) -> list[str]:
-    """Return the names of the studies that a file seems to define; the file is not run."""
+    """Return the names of the studies that a file declares; the file is not run."""
+    from sweeper.definition.declared import DeclaringFile
+
     try:
-        return _STUDY_NAME.findall(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError):
+        names = [study.literals.get("name") for study in DeclaringFile(path).studies()]
+    except (OSError, StudyImportError):
         return []
-
-
-_STUDY_NAME = re.compile(r"""\bStudy\([^)]*?\bname\s*=\s*["']([^"']+)["']""")
+    return [name for name in names if isinstance(name, str)]
 
 
 Verb = Callable[..., None]

@@ -37,6 +37,18 @@ class Halved(keras.callbacks.Callback):
         self.model.set_weights([weight / 2 for weight in self.model.get_weights()])
 
 
+class LoadsItsBest(keras.callbacks.ModelCheckpoint):
+    """Loads the best weights from the file that it has written, as a script does after ``fit``."""
+
+    def on_train_end(self, logs=None):
+        self.model.load_weights(self.filepath)
+
+
+def loading_the_best(trial):
+    file = trial.directory / "best.weights.h5"
+    return [LoadsItsBest(file, "val_loss", save_best_only=True, save_weights_only=True)]
+
+
 def stopping_early(_trial):
     return [keras.callbacks.EarlyStopping("val_loss", patience=2, restore_best_weights=True)]
 
@@ -50,20 +62,20 @@ def measured(ran):
 
 
 @pytest.mark.parametrize(
-    ("model", "callback", "differs"),
+    ("model", "callbacks", "differs"),
     [
         pytest.param(rising, None, False, id="plain"),
         pytest.param(averaged, None, True, id="averages of the optimizer"),
         pytest.param(
-            *(averaged, keras.callbacks.SwapEMAWeights, False),
+            *(averaged, lambda _: [keras.callbacks.SwapEMAWeights()], False),
             id="averages swapped for validation",
             marks=pytest.mark.whole,
         ),
-        pytest.param(rising, Halved, True, id="changed by a callback of the user"),
+        pytest.param(rising, lambda _: [Halved()], True, id="changed by a callback of the user"),
+        pytest.param(rising, loading_the_best, True, id="loaded from a file"),
     ],
 )
-def test_value_and_delivered_model_agree(model, callback, differs, run):
-    callbacks = callback and (lambda _: [callback()])
+def test_value_and_delivered_model_agree(model, callbacks, differs, run):
     ran = run(model, callbacks=callbacks, objective="val_loss", epochs=8)
     best = ran.results.best
     loss, _ = measured(ran)

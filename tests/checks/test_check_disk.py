@@ -283,7 +283,9 @@ def test_the_next_check_waits_for_the_processes_of_one_that_was_killed(here, inh
     os.waitpid(child, 0)
     messages = []
     ended = []
-    check(here, lambda: ended.append(Path("../ended").exists()), trainings=1, tell=messages.append)
+    check(
+        here, lambda: ended.append(Path("../ended").exists()), trainings=1, notify=messages.append
+    )
     assert ended == [inherits]
     assert (f"waiting for another check in {here}" in messages) == inherits
 

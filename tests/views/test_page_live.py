@@ -17,6 +17,7 @@ from recorded_studies import database, record_unfinished_study
 from sweeper.db.attempts import Ending
 from sweeper.db.database import Database
 from sweeper.db.repository import Repository
+from sweeper.spec.observing import ForeignObservation
 
 PICTURES = os.environ.get("SWEEPER_PICTURES")
 VIEWPORT = {"width": 1200, "height": 6000}
@@ -118,6 +119,37 @@ def test_optuna_dashboard_has_the_names_and_what_the_worker_wrote(watched):
     assert attributes["attempts"] == "2"
     assert len(attributes["digest"].strip('"')) == 32
     watched.check()
+
+
+def test_hidden_trials_and_observations_are_marked_on_both_pages(repository, watched):
+    best = repository.status(NAME).best.number
+    repository.hide(NAME, best)
+    repository.tag(NAME, best, "odd")
+    name = next(iter(repository.trial(NAME, best).params))
+    repository.observe(NAME, [ForeignObservation({name: 0.1}, (9.0,))], "old.csv")
+    try:
+        page = watched.open(STUDY)
+        row = page.locator(f"#trials-table-{best}")
+        expect(row).to_be_hidden()
+        page.get_by_label("hidden", exact=True).check()
+        expect(row).to_be_visible()
+        expect(row).to_contain_text("odd")
+        expect(page.locator("body")).to_contain_text("1 observation for the sampler, no trial")
+        page.goto(f"{watched.origin}dashboard/studies/1")
+        expect(page.get_by_text("score").first).to_be_visible()
+        page.goto(f"{watched.origin}api/studies/1", wait_until="commit")
+        study = json.loads(page.locator("body").inner_text())
+        assert len(study["trials"]) == len(repository.trials(NAME))
+        attributes = {a["key"]: a["value"] for a in study["trials"][best]["user_attrs"]}
+        assert (attributes["hidden"], attributes["tags"]) == ("True", "odd")
+        [observed] = study["user_attrs"]
+        assert observed["key"] == "observations (no trials)"
+        assert "1 from old.csv" in observed["value"]
+        watched.check()
+    finally:
+        repository.hide(NAME, best, undo=True)
+        repository.tag(NAME, best, "odd", remove=True)
+        repository.observe(NAME, [], "", clear=True)
 
 
 @pytest.mark.parametrize("page", OURS)
