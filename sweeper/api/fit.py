@@ -180,13 +180,11 @@ def fit(  # noqa: PLR0917 - the signature of Model.fit
         )
         raise UsageError(msg)
     import keras
-    import tensorflow as tf
 
     from sweeper.train import earlier_call
     from sweeper.train.fit_call import FitArguments, check_others, train_by_fit
     from sweeper.train.loop.loop import TrainingLoop
     from sweeper.train.loop.plan import Stopped, TrainingPlan
-    from sweeper.train.sources.opening import caches_filled_without_determinism
 
     if not isinstance(model, keras.Model):
         msg = f"model is a {type(model).__name__}; expected a compiled keras.Model"
@@ -215,10 +213,7 @@ def fit(  # noqa: PLR0917 - the signature of Model.fit
     arguments.check()
     notify = notice or _warn
     if deterministic:
-        if not _deterministic_before_fit():
-            for message in caches_filled_without_determinism(training_data):
-                notify(message)
-        tf.config.experimental.enable_op_determinism()
+        _make_kernels_deterministic(training_data, notify)
     seeds = TrialSeeds(seed, 0)
     seed_everything(seeds.child("training"))
     sweep_leftovers(directory)
@@ -281,6 +276,17 @@ def _deterministic_before_fit() -> bool:
     from tensorflow.python.framework.config import is_op_determinism_enabled
 
     return bool(is_op_determinism_enabled())
+
+
+def _make_kernels_deterministic(data: Data, notify: Notice) -> None:
+    import tensorflow as tf
+
+    from sweeper.train.sources.opening import caches_filled_without_determinism
+
+    if not _deterministic_before_fit():
+        for message in caches_filled_without_determinism(data):
+            notify(message)
+    tf.config.experimental.enable_op_determinism()
 
 
 def _origin(directory: Path, data: Data, seed: int) -> Origin:
