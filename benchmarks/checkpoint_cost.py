@@ -33,7 +33,7 @@ from sweeper.checkpoint.store import CheckpointStore
 from sweeper.checkpoint.writer import BackgroundWriter
 from sweeper.spec.checkpointing import Keep
 from sweeper.support.tensorflow_start import configure_tensorflow
-from sweeper.train.data import SourceOptions
+from sweeper.train.data import PartName, SourceOptions
 from sweeper.train.loop.runners import make_runner
 from sweeper.train.randomness.hidden_state import HiddenState
 from sweeper.train.sources.arrays import ArraySource
@@ -75,7 +75,9 @@ class Training:
         history = keras.callbacks.History()
         history.on_train_begin()
         samples = np.zeros((batch, WIDTH), "float32")
-        source = ArraySource((samples, samples), SourceOptions("train", print), batch_size=batch)
+        source = ArraySource(
+            (samples, samples), SourceOptions(PartName("train"), print), batch_size=batch
+        )
         components = default_components(
             Roots(self.model, []),
             HistoryRecord(history),

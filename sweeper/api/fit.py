@@ -7,6 +7,7 @@ has no process of its own, so it does not isolate the training from the caller's
 
 from __future__ import annotations
 
+import functools
 import inspect
 import os
 import signal
@@ -18,7 +19,7 @@ from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from sweeper.checkpoint.identity import Origin, claim_directory, read_marker
 from sweeper.checkpoint.reading import load_newest, read_kept
@@ -31,7 +32,6 @@ from sweeper.errors import (
     UsageError,
 )
 from sweeper.run.signals import StopRequests, handled, signals_to_stop
-from sweeper.spec.arguments import named_arguments
 from sweeper.spec.checkpointing import CheckpointEvery, Every, Keep, KeptCheckpoint, parse_every
 from sweeper.spec.warm_start import WarmStart, checked_warm_start
 from sweeper.support.paths import RemotePath, parse_location
@@ -45,10 +45,27 @@ if TYPE_CHECKING:
     from sweeper.train.data import Data
     from sweeper.train.step import TrainingStep
 
+P = ParamSpec("P")
+R = TypeVar("R")
 Notice = Callable[[str], None]
 
 
-@named_arguments
+def _with_others(call: Callable[P, R]) -> Callable[P, R]:
+    """Make ``call`` take other named arguments, as ``others``. A type checker knows only its own."""
+    names = inspect.signature(call).parameters
+
+    @functools.wraps(call)
+    def called(*args: P.args, **kwargs: P.kwargs) -> R:
+        own: Any = {name: value for name, value in kwargs.items() if name in names}
+        others = {name: value for name, value in kwargs.items() if name not in names}
+        if others:
+            own["others"] = {**(own.get("others") or {}), **others}
+        return call(*args, **own)
+
+    return called
+
+
+@_with_others
 def fit(  # noqa: PLR0917 - the signature of Model.fit
     model: keras.Model,
     x: Any = None,
@@ -78,6 +95,7 @@ def fit(  # noqa: PLR0917 - the signature of Model.fit
     step: TrainingStep | None = None,
     warm_start: WarmStart | str | os.PathLike[str] | None = None,
     notice: Notice | None = None,
+    others: Mapping[str, Any] | None = None,
 ) -> keras.callbacks.History:
     """Train ``model``, from the newest checkpoint in ``checkpoints`` if there is one.
 
@@ -119,9 +137,10 @@ def fit(  # noqa: PLR0917 - the signature of Model.fit
             `WarmStart` or a path. A resumed training does not read it.
         notice: Called with each notice: a finished training, an unusable checkpoint, the report of the warm
             start; by default a warning is issued.
+        others: Arguments that an override of ``fit`` adds; they may also be given by their own names.
 
     Returns:
-        The history of all epochs, as ``model.fit`` returns it.
+        The history of all epochs, as ``model.fit`` returns it; or what an override of ``fit`` returns.
 
     Raises:
         Interrupted: SIGINT, SIGTERM or SIGHUP was received; the step was finished and a checkpoint
@@ -161,17 +180,16 @@ def fit(  # noqa: PLR0917 - the signature of Model.fit
         )
         raise UsageError(msg)
     import keras
-    import tensorflow as tf
 
     from sweeper.train import earlier_call
-    from sweeper.train.fit_call import FitArguments, train_by_fit
+    from sweeper.train.fit_call import FitArguments, check_others, train_by_fit
     from sweeper.train.loop.loop import TrainingLoop
     from sweeper.train.loop.plan import Stopped, TrainingPlan
-    from sweeper.train.sources.opening import caches_filled_without_determinism
 
     if not isinstance(model, keras.Model):
         msg = f"model is a {type(model).__name__}; expected a compiled keras.Model"
         raise FactoryError(msg)
+    check_others(model, others or {}, inspect.signature(fit).parameters)
     if step is not None and step.model is not model:
         step.bind(model)
     arguments, training_data = FitArguments(
@@ -192,12 +210,10 @@ def fit(  # noqa: PLR0917 - the signature of Model.fit
         validation_batch_size,
         validation_freq,
     ).read(data, model, step)
+    arguments.check()
     notify = notice or _warn
     if deterministic:
-        if not _deterministic_before_fit():
-            for message in caches_filled_without_determinism(training_data):
-                notify(message)
-        tf.config.experimental.enable_op_determinism()
+        _make_kernels_deterministic(training_data, notify)
     seeds = TrialSeeds(seed, 0)
     seed_everything(seeds.child("training"))
     sweep_leftovers(directory)
@@ -241,7 +257,7 @@ def fit(  # noqa: PLR0917 - the signature of Model.fit
                 return loop
 
             try:
-                loop, returned = train_by_fit(plan, train, arguments)
+                loop, returned = train_by_fit(plan, train, arguments, others)
             except Stopped:
                 writer.close()
                 msg = (
@@ -260,6 +276,17 @@ def _deterministic_before_fit() -> bool:
     from tensorflow.python.framework.config import is_op_determinism_enabled
 
     return bool(is_op_determinism_enabled())
+
+
+def _make_kernels_deterministic(data: Data, notify: Notice) -> None:
+    import tensorflow as tf
+
+    from sweeper.train.sources.opening import caches_filled_without_determinism
+
+    if not _deterministic_before_fit():
+        for message in caches_filled_without_determinism(data):
+            notify(message)
+    tf.config.experimental.enable_op_determinism()
 
 
 def _origin(directory: Path, data: Data, seed: int) -> Origin:
@@ -299,7 +326,7 @@ def _warn(message: str) -> None:
     while frame.f_back is not None and frame.f_code is not _FIT_CODE:
         frame = frame.f_back
         level += 1
-    # Between `fit` and its caller is the check of the arguments' names.
+    # Between `fit` and its caller is the wrapper that takes other arguments.
     warnings.warn(message, stacklevel=level + 2)
 
 

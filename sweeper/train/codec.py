@@ -37,6 +37,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path, PurePath
 from typing import Any
 
+import keras
 import numpy as np
 import tensorflow as tf
 import xxhash
@@ -275,6 +276,10 @@ def leaf_of(value: Any) -> Json:
     return {TAG: tag, "v": LEAVES[tag][1](value)}
 
 
+_SYMBOLIC = (tf.Tensor, keras.KerasTensor, tf.TensorSpec)
+"""Tensors without values, which layers may keep from a trace. No later trace can use them, so a specification
+stands for them after a resume."""
+
 _OPEN = (types.SimpleNamespace,)
 """Classes written in C whose objects have only attributes."""
 
@@ -348,6 +353,10 @@ class Encoder:
             return {TAG: "scalar", **self._array(np.asarray(value), path)}
         if isinstance(value, tf.Tensor) and hasattr(value, "numpy"):
             return {TAG: "tensor", **self._array(value.numpy(), path)}
+        if isinstance(value, _SYMBOLIC):
+            shape = tf.TensorShape(value.shape)
+            sizes = None if shape.rank is None else shape.as_list()
+            return {TAG: "symbolic", "dtype": tf.as_dtype(value.dtype).name, "shape": sizes}
         return leaf_of(value)
 
     def _fill(self, node: dict[str, Json], value: Any, path: str) -> None:
@@ -646,6 +655,7 @@ Decoder.readers = {
     "object": Decoder._object,
     "set": lambda _, __: set(),
     "same": Decoder._same,
+    "symbolic": lambda _, node: tf.TensorSpec(node["shape"], node["dtype"]),
     "scalar": lambda d, node: take_array(node, d.tensors)[()],
     "tensor": Decoder._tensor,
     "tuple": Decoder._tuple,

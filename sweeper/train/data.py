@@ -83,23 +83,30 @@ class Data:
     test: Any = None
 
     def __post_init__(self) -> None:
-        _check_count("batch_size", self.batch_size)
+        _check_count(self, "batch_size", self.batch_size)
         for name in ("validation_batch_size", "steps_per_epoch", "validation_steps"):
             if getattr(self, name) is not None:
-                _check_count(name, getattr(self, name))
+                _check_count(self, name, getattr(self, name))
         if isinstance(self.validation_freq, Collection) and not isinstance(
             self.validation_freq, str | bytes
         ):
             for epoch in self.validation_freq:
-                _check_count("validation_freq", epoch)
+                _check_count(self, "validation_freq", epoch)
         else:
-            _check_count("validation_freq", self.validation_freq)
+            _check_count(self, "validation_freq", self.validation_freq)
+        weights = self.class_weight
+        if weights is not None and not isinstance(weights, Mapping):
+            shown = shown_option(self, "class_weight", shown_value(weights))
+            msg = f"{shown}: it must be a dict of class index to weight, such as {{0: 1.0, 1: 2.5}}"
+            raise DataError(msg)
         if isinstance(self.shuffle, str):
-            msg = f"Data(shuffle={self.shuffle!r}): it must be True or False; a PyDataset shuffles its batches"
+            shown = shown_option(self, "shuffle", repr(self.shuffle))
+            msg = f"{shown}: it must be True or False; a PyDataset shuffles its batches"
             raise DataError(msg)
         split = self.validation_split
         if isinstance(split, bool) or not isinstance(split, int | float) or not 0 <= split < 1:
-            msg = f"Data(validation_split={shown_value(split)}): it must be a number from 0 to below 1"
+            shown = shown_option(self, "validation_split", shown_value(split))
+            msg = f"{shown}: it must be a number from 0 to below 1"
             raise DataError(msg)
         if split and self.validation is not None:
             msg = (
@@ -121,11 +128,77 @@ class Data:
         return (epoch + 1) % self.validation_freq == 0
 
 
+class FitData(Data):
+    """Data of a call of ``fit``, whose arguments the errors name."""
+
+
+def shown_option(data: Data, name: str, value: object = "…") -> str:
+    """Return an option of ``data`` for errors, as its user wrote it: of `Data`, or an argument of ``fit``."""
+    return f"{name}={value}" if isinstance(data, FitData) else f"Data({name}={value})"
+
+
+@dataclass(frozen=True)
+class PartName:
+    """Name of a part of the data for errors, as its user wrote it.
+
+    Attributes:
+        use: ``"train"``, ``"validation"`` or ``"test"``, the argument of `Data`.
+        of_fit: Whether the data are arguments of ``fit``.
+    """
+
+    use: str
+    of_fit: bool = False
+
+    @classmethod
+    def of(cls, data: Data, use: str) -> PartName:
+        """Return the name of a part of ``data``."""
+        return cls(use, isinstance(data, FitData))
+
+    def __str__(self) -> str:
+        return self.shown("…")
+
+    def shown(self, value: str) -> str:
+        """Return the argument with this value."""
+        if not self.of_fit:
+            return f"Data({self.use}={value})"
+        return f"{_ARGUMENTS.get(self.use, self.use)}={value}"
+
+    @property
+    def seeding(self) -> str:
+        """Return what gives the ops of a dataset a seed that is the same in each process."""
+        if self.of_fit:
+            return "call keras.utils.set_random_seed(…) before it is made"
+        return "make the dataset inside the data factory, where the trial's seed is set"
+
+    @property
+    def kinds(self) -> str:
+        """Return the kinds of data that may be given."""
+        whole = self.of_fit and self.use == "train"
+        arrays = "arrays, with y" if whole else "arrays as (x, y) or (x, y, sample_weight)"
+        return (
+            f"{arrays}, a keras.utils.PyDataset, a tf.data.Dataset, a function "
+            "`epoch -> iterable of batches`, or a grain MapDataset, IterDataset or DataLoader"
+        )
+
+    def array(self, path: str) -> str:
+        """Return the name of an array in the tuple of the part, at ``path``, such as ``[1]``."""
+        if not self.of_fit:
+            return f"Data({self.use}{path})"
+        if self.use != "train":
+            return f"{_ARGUMENTS.get(self.use, self.use)}{path}"
+        first, closing, rest = path.partition("]")
+        return _PARTS[int(first.removeprefix("["))] + rest if closing else "x"
+
+
+_ARGUMENTS = {"train": "x", "validation": "validation_data"}
+_PARTS = ("x", "y", "sample_weight")
+
+
 @dataclass(frozen=True)
 class SourceOptions:
-    """Options of the sources of all kinds of data: the argument of `Data`, and the seed of the order of a pass."""
+    """Options of the sources of all kinds of data: the name of the part, and the seed of the order of a pass."""
 
-    name: str
+    name: PartName
     notice: Callable[[str], None]
     seed: np.random.SeedSequence | None = None
     class_weight: Mapping[int, float] | None = None
@@ -177,11 +250,11 @@ class DataSource:
         if not step:
             return
         count = "1 batch is" if step == 1 else f"{step:,} batches are"
-        self.notify(f"Data({self.name}=…): to resume, {count} read and dropped from {label}")
+        self.notify(f"{self.name}: to resume, {count} read and dropped from {label}")
         dropped = sum(1 for _ in islice(batches, step))
         if dropped < step:
             msg = (
-                f"Data({self.name}=…): {label} yielded {dropped:,} batches now and at least {step:,} "
+                f"{self.name}: {label} yielded {dropped:,} batches now and at least {step:,} "
                 "before; it must yield the same each time"
             )
             raise DataError(msg)
@@ -204,7 +277,8 @@ class DataSource:
         del name, saved, tensors
 
 
-def _check_count(name: str, value: object) -> None:
+def _check_count(data: Data, name: str, value: object) -> None:
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
-        msg = f"Data({name}={shown_value(value)}): it must be a whole number, at least 1"
+        shown = shown_option(data, name, shown_value(value))
+        msg = f"{shown}: it must be a whole number, at least 1"
         raise DataError(msg)

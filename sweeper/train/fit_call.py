@@ -1,39 +1,30 @@
 """The call of a model's ``fit``: its arguments, and a training in the place of Keras's own.
 
-A class may override ``fit``, an object may have its own, and a library may replace ``keras.Model.fit``. What they do
-before and after Keras's ``fit`` is part of the training, so the model's ``fit`` is called as its user would
-call it, and sweeper's loop trains where Keras's would. A resumed training calls it again from its beginning.
-
-Keras has no hook for this. A library holds the function that it replaced, so another function in its place on the class would
-not be reached. But Keras wraps its ``fit`` to shorten tracebacks, and all calls pass this wrapper, which
-calls what a cell of its closure contains. The cell is changed while such a training runs, and other models
-and other threads are passed on.
+An override of ``fit`` is called, and its call of Keras's ``fit`` trains here (`sweeper.train.keras_methods`). A resumed
+training calls it again from its beginning.
 """
 
 from __future__ import annotations
 
-import functools
+import difflib
 import inspect
+import operator
 import threading
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
-from types import CellType
 from typing import Any, Generic, Protocol, TypeVar
 
 import keras
 import tensorflow as tf
 
-# Keras exports no name of the class that defines `fit`.
-from keras.src.backend.tensorflow.trainer import TensorFlowTrainer
-
 from sweeper.errors import DataError, FactoryError, UsageError
-from sweeper.inspection.sorts import class_name
-from sweeper.train.data import Data
+from sweeper.support.shown import shown_value
+from sweeper.train.data import Data, FitData, PartName
+from sweeper.train.keras_methods import is_overridden, replacing_keras, shown_method
 from sweeper.train.loop.plan import Stopped, TrainingPlan
 from sweeper.train.sources.arrays import is_texts
 from sweeper.train.sources.epochs import is_grain
-from sweeper.train.sources.opening import KINDS
+from sweeper.train.sources.opening import kind_of
 from sweeper.train.step import TrainingStep
 
 
@@ -121,12 +112,12 @@ class FitArguments:
         y = self.y
         weight = self.sample_weight
         if x is None:
-            msg = f"x is not given, the training data: {KINDS}"
+            msg = f"x is not given, the training data: {PartName('train', of_fit=True).kinds}"
             raise DataError(msg)
         if (y is not None or weight is not None) and _has_batches(x):
             extra = "y" if y is not None else "sample_weight"
             msg = (
-                f"{extra} is given, and x is a {class_name(type(x))}, whose batches have targets and "
+                f"{extra} is given, and x is a {kind_of(x)}, whose batches have targets and "
                 f"weights themselves; leave {extra} out"
             )
             raise UsageError(msg)
@@ -143,7 +134,28 @@ class FitArguments:
         if self.validation_data is not None:
             # In ``fit``, too, validation data override the split.
             options["validation_split"] = 0.0
-        return Data(train=train, validation=self.validation_data, **options)
+        return FitData(train=train, validation=self.validation_data, **options)
+
+    def check(self) -> None:
+        """Refuse numbers of epochs and callbacks that ``fit`` could not use.
+
+        Raises:
+            UsageError: There is one.
+        """
+        for name in ("epochs", "initial_epoch"):
+            try:
+                operator.index(getattr(self, name))
+            except TypeError:
+                shown = shown_value(getattr(self, name))
+                msg = f"{name}={shown}: it must be a whole number"
+                raise UsageError(msg) from None
+        for callback in self.callback_list():
+            if isinstance(callback, type) or not hasattr(callback, "set_model"):
+                msg = (
+                    f"callbacks: {shown_value(callback)} is no callback; give an object of a "
+                    "keras.callbacks.Callback, such as keras.callbacks.EarlyStopping(), or a list of them"
+                )
+                raise UsageError(msg)
 
     def callback_list(self) -> tuple[keras.callbacks.Callback, ...]:
         """Return the callbacks, without those that every training adds."""
@@ -205,6 +217,7 @@ def train_by_fit(
     plan: TrainingPlan,
     train: Callable[[TrainingPlan], T],
     fit_arguments: FitArguments | None = None,
+    others: Mapping[str, Any] | None = None,
 ) -> tuple[T, Any]:
     """Train by the model's ``fit``; return the training's result, and what ``fit`` returned.
 
@@ -212,13 +225,13 @@ def train_by_fit(
         plan: The training.
         train: Called once, with the plan, changed to what Keras's ``fit`` was called with.
         fit_arguments: Arguments for the model's ``fit``; those of the plan by default.
+        others: Arguments that only the model's own ``fit`` has; see `check_others`.
 
     Raises:
         FactoryError: The model's ``fit`` trains without Keras's, or twice; or Keras's was replaced so
             that it cannot be reached.
     """
-    fit = plan.model.fit
-    if getattr(fit, "__func__", None) is _keras_fit().wrapper:
+    if not is_overridden(plan.model, "fit"):
         result = train(plan)
         return result, result.history
     standing = _Standing(plan, train)
@@ -230,13 +243,35 @@ def train_by_fit(
             callbacks=list(plan.callbacks) or None,
         )
     arguments, named = fit_arguments.given()
-    with _instead_of_keras(standing):
+    with replacing_keras("fit", standing):
         standing.guard()
         try:
-            returned = fit(*arguments, **named)
+            returned = plan.model.fit(*arguments, **named, **(others or {}))
         finally:
             standing.unguard()
     return standing.end(), returned
+
+
+def check_others(model: keras.Model, others: Collection[str], names: Collection[str]) -> None:
+    """Refuse arguments of `sweeper.fit`, beside its own ``names``, that the model's own ``fit`` does not take.
+
+    Raises:
+        UsageError: There is one.
+    """
+    taken: Mapping[str, inspect.Parameter] = {}
+    if is_overridden(model, "fit"):
+        taken = inspect.signature(model.fit).parameters
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in taken.values()):
+        return
+    for name in others:
+        if name not in taken:
+            raise _unknown("sweeper.fit(…)", name, {*names, *taken})
+
+
+def _unknown(call: str, name: str, names: Collection[str]) -> UsageError:
+    near = difflib.get_close_matches(name, names, n=1)
+    hint = f"did you mean {near[0]!r}?" if near else f"it takes {', '.join(sorted(names))}"
+    return UsageError(f"{call} got an unknown argument {name!r}; {hint}")
 
 
 class _Standing(Generic[T]):
@@ -253,8 +288,9 @@ class _Standing(Generic[T]):
         self._result: T | None = None
         self._stopped: Stopped | None = None
 
-    def stands_for(self, model: keras.Model) -> bool:
+    def stands_for(self, model: keras.Model, named: Mapping[str, Any]) -> bool:
         """Return whether a call of ``fit`` of ``model`` is to train this."""
+        del named
         here = threading.get_ident() == self._thread
         # A callback may call ``fit`` of its model within the training.
         return model is self._plan.model and here and not self._running
@@ -267,7 +303,13 @@ class _Standing(Generic[T]):
                 "training; train each phase by a separate call, with its own directory"
             )
             raise FactoryError(msg)
+        names = [argument.name for argument in fields(FitArguments)]
+        for name in named:
+            if name not in names:
+                call = f"keras.Model.fit(…), called by {self._shown}"
+                raise _unknown(call, name, names)
         fit_arguments = FitArguments(*arguments, **named)
+        fit_arguments.check()
         plan = replace(
             self._plan,
             data=replace(fit_arguments.data(), test=self._plan.data.test),
@@ -324,70 +366,10 @@ class _Standing(Generic[T]):
 
     @property
     def _shown(self) -> str:
-        model = self._plan.model
-        fit = getattr(model.fit, "__func__", model.fit)
-        name = getattr(fit, "__qualname__", class_name(type(fit)))
-        return f"{name}, the fit of model {model.name!r},"
+        return shown_method(self._plan.model, "fit")
 
     def _own_training(self, problem: str) -> FactoryError:
         return FactoryError(
             f"{self._shown} {problem}; sweeper resumes what keras.Model.fit trains: call super().fit(…), and move the "
             "computations of a step to train_step() or a sweeper.TrainingStep"
         )
-
-
-@dataclass(frozen=True)
-class _KerasFit:
-    """Keras's ``fit`` without its wrapper, the wrapper, and the cell from which the wrapper calls it."""
-
-    plain: Callable[..., Any]
-    wrapper: Callable[..., Any]
-    cell: CellType
-
-
-@functools.cache
-def _keras_fit() -> _KerasFit:
-    wrapper = vars(TensorFlowTrainer)["fit"]
-    file = inspect.getsourcefile(TensorFlowTrainer)
-    while wrapper is not None:
-        for cell in getattr(wrapper, "__closure__", None) or ():
-            code = getattr(cell.cell_contents, "__code__", None)
-            if code is not None and (code.co_filename, code.co_name) == (file, "fit"):
-                return _KerasFit(cell.cell_contents, wrapper, cell)
-        # A replacement may name what it wraps.
-        wrapper = getattr(wrapper, "__wrapped__", None)
-    replacing = vars(TensorFlowTrainer)["fit"]
-    msg = (
-        f"the fit of {TensorFlowTrainer.__module__}.{TensorFlowTrainer.__qualname__} was replaced by "
-        f"{getattr(replacing, '__module__', '')}.{getattr(replacing, '__qualname__', replacing)}, through which Keras's own "
-        "is not found; replace keras.Model.fit instead, or decorate the replacement by functools.wraps"
-    )
-    raise FactoryError(msg)
-
-
-_STANDING: list[_Standing[Any]] = []
-_CHANGING = threading.Lock()
-
-
-@contextmanager
-def _instead_of_keras(standing: _Standing[Any]) -> Iterator[None]:
-    """Context manager in which Keras's ``fit`` of the model is ``standing``."""
-    keras_fit = _keras_fit()
-
-    def dispatch(model: keras.Model, *arguments: Any, **named: Any) -> Any:
-        for training in _STANDING:
-            if training.stands_for(model):
-                return training(*arguments, **named)
-        return keras_fit.plain(model, *arguments, **named)
-
-    # Trainings in several threads share the cell, and the last one to end restores it.
-    with _CHANGING:
-        _STANDING.append(standing)
-        keras_fit.cell.cell_contents = dispatch
-    try:
-        yield
-    finally:
-        with _CHANGING:
-            _STANDING.remove(standing)
-            if not _STANDING:
-                keras_fit.cell.cell_contents = keras_fit.plain

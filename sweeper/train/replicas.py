@@ -23,6 +23,7 @@ import tensorflow as tf
 
 from sweeper.errors import DataError, FactoryError, UncapturableError
 from sweeper.train.codec import replicas_of
+from sweeper.train.data import PartName
 from sweeper.train.randomness.generators import global_seed_generator
 from sweeper.train.step import TrainingStep, own_methods
 
@@ -53,14 +54,19 @@ def samples_in(batch: Any) -> Any:
     return tf.shape(leaf, out_type=tf.int64)[0]
 
 
+_TRAINING = PartName("train")
+
+
 class ReplicatedStep:
     """A ``train_step`` or ``test_step`` on all replicas of the model's strategy, each with its slice of a batch."""
 
-    def __init__(self, model: keras.Model, step: Callable[[Any], Any]) -> None:
+    def __init__(
+        self, model: keras.Model, step: Callable[[Any], Any], data: PartName = _TRAINING
+    ) -> None:
         self._model = model
         self._strategy = model.distribute_strategy
         self._replicas = int(self._strategy.num_replicas_in_sync)
-        self._use = "validation" if step.__name__ == "test_step" else "train"
+        self._data = data
         owner: Any = getattr(step, "__self__", None)
         overridden = {step.__name__, "compute_loss"}.intersection(own_methods(model))
         if self._replicas > 1 and owner is model and not overridden:
@@ -124,9 +130,9 @@ class ReplicatedStep:
         raise self._unequal(label, samples)
 
     def _unequal(self, label: str, samples: int) -> DataError:
-        size = "batch_size" if self._use == "train" else "validation_batch_size"
+        size = "batch_size" if self._data.use == "train" else "validation_batch_size"
         return DataError(
-            f"Data({self._use}=…): {label} has {samples:,} sample{'s' * (samples != 1)}, which the "
+            f"{self._data}: {label} has {samples:,} sample{'s' * (samples != 1)}, which the "
             f"{self._replicas} replicas of the {type(self._strategy).__name__} cannot share equally; give "
             f"batches of multiples of {self._replicas} ({size}=), and leave out the samples of the last "
             "one (of a tf.data.Dataset by drop_remainder=True) or fill it"

@@ -29,7 +29,7 @@ from forked_programs import PROGRAM
 from tensorflow.python.framework import config
 
 from sweeper.inspection.sorts import tells_its_state
-from sweeper.train.data import DataSource, SourceOptions
+from sweeper.train.data import DataSource, PartName, SourceOptions
 from sweeper.train.sources.arrays import ArraySource
 from sweeper.train.sources.epochs import EpochFunctionSource, GrainSource
 from sweeper.train.sources.pydataset import PyDatasetSource
@@ -53,12 +53,16 @@ def silent(message):
 
 def arrays(seed=SEED):
     x = {"a": np.arange(20.0), "b": np.arange(40).reshape(20, 2)}
-    return ArraySource((x, np.arange(20)), SourceOptions("train", silent, seed), batch_size=6)
+    return ArraySource(
+        (x, np.arange(20)), SourceOptions(PartName("train"), silent, seed), batch_size=6
+    )
 
 
 def ragged(seed=SEED):
     rows = tf.RaggedTensor.from_row_lengths(np.arange(40.0), [row % 5 for row in range(20)])
-    return ArraySource((rows, np.arange(20)), SourceOptions("train", silent, seed), batch_size=6)
+    return ArraySource(
+        (rows, np.arange(20)), SourceOptions(PartName("train"), silent, seed), batch_size=6
+    )
 
 
 # PyDatasets
@@ -124,7 +128,7 @@ class WithMethods(Reordering):
 
 
 def pydataset(dataset, seed=None):
-    return PyDatasetSource(dataset, SourceOptions("train", silent, seed))
+    return PyDatasetSource(dataset, SourceOptions(PartName("train"), silent, seed))
 
 
 # tf.data
@@ -222,7 +226,7 @@ TF_DATA_GOING_ON = {
 
 
 def tf_data(make):
-    return TfDataSource(make(), SourceOptions("train", silent))
+    return TfDataSource(make(), SourceOptions(PartName("train"), silent))
 
 
 # Functions of the epoch
@@ -235,7 +239,7 @@ def generated(epoch):
 
 
 def function_of_epoch():
-    return EpochFunctionSource(generated, SourceOptions("train", silent))
+    return EpochFunctionSource(generated, SourceOptions(PartName("train"), silent))
 
 
 # grain
@@ -277,7 +281,7 @@ def grain_loader():
 
 
 def grain_source(dataset):
-    return GrainSource(dataset, SourceOptions("train", silent))
+    return GrainSource(dataset, SourceOptions(PartName("train"), silent))
 
 
 @dataclass(frozen=True)
@@ -506,12 +510,12 @@ def test_an_endless_shuffle_is_reported_with_how_to_do_without_its_repeat():
     """And what it is told holds: the passes of the dataset itself are the same batches."""
     notices = []
     keras.utils.set_random_seed(1)  # as before a trial's data factory
-    TfDataSource(short_last(), SourceOptions("train", notices.append))
+    TfDataSource(short_last(), SourceOptions(PartName("train"), notices.append))
     assert len(notices) == 1
     assert "To avoid this, leave out the repeat()" in notices[0]
     notices.clear()
     finite = TF_DATA["shuffled"]()
-    TfDataSource(finite, SourceOptions("train", notices.append))
+    TfDataSource(finite, SourceOptions(PartName("train"), notices.append))
     assert notices == []
     without = Case(lambda: tf_data(lambda: numbers().shuffle(8).batch(6)), 4)
     assert read(Case(lambda: tf_data(short_last), 4)).batches == read(without).batches
@@ -639,7 +643,7 @@ class CapturesWhatItRestored(PyDatasetSource):
 
 
 def broken(kind, dataset, steps=None):
-    options = SourceOptions("train", silent, SEED)
+    options = SourceOptions(PartName("train"), silent, SEED)
     size = {"batch_size": 6} if issubclass(kind, ArraySource) else {}
     return Case(lambda: kind(dataset(), options, **size), steps)
 

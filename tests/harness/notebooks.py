@@ -84,3 +84,12 @@ def html_of(published):
     """The HTML of the value that a cell ends with."""
     [html] = [c["data"]["text/html"] for kind, c in published if kind == "execute_result"]
     return html
+
+
+def pictures_of(published):
+    """The PNG pictures, in base64, that a cell shows."""
+    return [
+        content["data"]["image/png"]
+        for kind, content in published
+        if kind in ("display_data", "execute_result") and "image/png" in content["data"]
+    ]

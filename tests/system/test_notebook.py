@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from notebooks import errors_of, html_of, kernel, text_of
+from notebooks import errors_of, html_of, kernel, pictures_of, text_of
 
 pytestmark = pytest.mark.whole
 
@@ -55,6 +55,13 @@ study = Study(
 """
 
 
+PLOT = """
+%matplotlib inline
+epochs = results.to_dataframe("epochs")
+axes = epochs.pivot(index="epoch", columns="trial", values="loss").plot(xlabel="epoch", ylabel="loss")
+"""
+
+
 def study(epochs):
     return STUDY.replace("EPOCHS", str(epochs))
 
@@ -87,7 +94,8 @@ async def run_notebook(directory):
             ("resumed", "[attempt.start_step for attempt in results[0].attempts]"),
             ("verify", "study.verify(trial='all')"),
             ("one", "results[1].verify(interrupt=True, seed=1)"),
-            ("plot", "print(results.to_dataframe('epochs').plot is not None, results)"),
+            ("results", "results"),
+            ("plot", PLOT),
             ("longer", study(8) + "study.run(workers=1)"),
             ("extend", study(6) + "results = study.extend(8, workers=1); results"),
             ("by name", "sweeper.load_study('notebook').verify()"),
@@ -121,7 +129,12 @@ def test_a_notebook_shows_its_check_and_its_verdicts_as_text_and_as_html(shown):
     assert "2 of 2 verified trials hold" in verified
     assert "2 of 2 verified trials hold" in html_of(shown["verify"])
     assert "killed at step" in text_of(shown["one"])
-    assert "learning_rate" in text_of(shown["plot"])
+    assert "learning_rate" in text_of(shown["results"])
+
+
+def test_a_notebook_plots_its_results(shown):
+    assert pictures_of(shown["plot"]), "the curves of all trials"
+    assert not pictures_of(shown["results"]), "negative control: a table is no picture"
 
 
 def test_more_epochs_in_the_notebook_are_refused_with_the_call_that_trains_them(shown):

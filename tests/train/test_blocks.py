@@ -15,7 +15,7 @@ from trainings import HOOKS, Recorder, Watcher, digits, plan, untuned
 from sweeper import Data, EverySteps
 from sweeper.checkpoint.reading import load_newest
 from sweeper.errors import RestoreError, UncapturableError
-from sweeper.train.data import SourceOptions
+from sweeper.train.data import PartName, SourceOptions
 from sweeper.train.loop import loop as loop_module
 from sweeper.train.loop import runners as runners_module
 from sweeper.train.loop.loop import TrainingLoop
@@ -291,7 +291,7 @@ class PastItsLimit(Reader):
 )
 def test_control_a_reader_that_is_read_past_its_limit_is_noticed(name, tmp_path, monkeypatch):
     def reader(source, *arguments, **options):
-        kind = PastItsLimit if source.name == "validation" else Reader
+        kind = PastItsLimit if source.name.use == "validation" else Reader
         return kind(source, *arguments, **options)
 
     monkeypatch.setattr(runners_module, "Reader", reader)
@@ -312,7 +312,7 @@ def test_control_seeds_that_are_not_put_back_are_noticed(tmp_path, monkeypatch):
             keras.utils.set_random_seed(1)
             dataset = slices().shuffle(40, seed=3).repeat().batch(4).prefetch(ahead)
             source = tfdata_module.TfDataSource(
-                dataset, SourceOptions("validation", pytest.fail), limit=20
+                dataset, SourceOptions(PartName("validation"), pytest.fail), limit=20
             )
             if not rewound:
                 source._seeds.begin = lambda _: None

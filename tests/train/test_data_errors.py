@@ -59,6 +59,7 @@ class Plain(keras.utils.PyDataset):
         ({"validation_freq": "2"}, "validation_freq='2'"),
         ({"validation_split": 1.0}, r"validation_split=1.0\): it must be a number from 0"),
         ({"validation_split": 0.2, "validation": (X, Y)}, "leave one out"),
+        ({"class_weight": "balanced"}, r"class_weight='balanced'\): it must be a dict"),
     ],
 )
 def test_a_setting_that_cannot_be_is_refused(options, message):
@@ -96,13 +97,16 @@ ENDLESS = r"never ends; give Data\(%s=…\)"
     ("data", "message"),
     [
         (lambda: iter([(X, Y)]), r"whose position cannot be saved.*lambda epoch: …"),
-        (lambda: ((x, y) for x, y in [(X, Y)]), "is a builtins.generator"),
-        (object, r"is a builtins.object; expected arrays as \(x, y\).*PyDataset.*grain"),
-        (lambda: 7, r"builtins.int; expected arrays"),
+        (lambda: ((x, y) for x, y in [(X, Y)]), "is a generator"),
+        (object, r"is a object; expected arrays as \(x, y\).*PyDataset.*grain"),
+        (lambda: 7, r"is a int; expected arrays"),
         (lambda: (X, object()), r"Data\(train\[1\]\) is a object; expected a NumPy array"),
         (lambda: lambda: [(X, Y)], r"which cannot be called with an epoch.*lambda epoch: …"),
         (lambda: (tf.sparse.eye(10), Y), r"Data\(train\[0\]\) is a sparse SparseTensor.*dense"),
-        (lambda: (tf.ragged.constant([[1], [2, 3]]), Y), r"train\[0\] has 2, train\[1\] has 10"),
+        (
+            lambda: (tf.ragged.constant([[1], [2, 3]]), Y),
+            r"Data\(train\[0\]\) has 2, Data\(train\[1\]\) has 10",
+        ),
         (lambda: (X, Y, Y, Y), "is a tuple of 4"),
         (lambda: (scipy.sparse.csr_matrix(X), Y), "sparse csr_"),
         (numbers, r"single samples, .*call \.batch"),

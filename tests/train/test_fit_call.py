@@ -15,9 +15,10 @@ from short_trials import Answering
 from trainings import equal, one_layer, unoptimized
 
 import sweeper
-from sweeper.errors import DataError, FactoryError, UsageError
+from sweeper.errors import DataError, FactoryError, UncapturableError, UsageError
 from sweeper.run.protocol.messages import Assignment, EpochsEnded
 from sweeper.run.trial.run import run_trial
+from sweeper.train import keras_methods
 from sweeper.train.fit_call import FitArguments
 
 X = np.random.default_rng(0).normal(size=(40, 8)).astype("float32")
@@ -184,6 +185,112 @@ def test_arguments_that_contradict_are_refused_by_name(arguments, error, message
     with pytest.raises(error, match=message):
         sweeper.fit(made(), **arguments, checkpoints=tmp_path / "c")
     assert not (tmp_path / "c").exists()
+
+
+def unlabelled():
+    return tf.data.Dataset.from_tensor_slices(X).batch(8)
+
+
+def labelled():
+    return tf.data.Dataset.from_tensor_slices((X, Y))
+
+
+TEXTS = np.array(["a"] * 40)
+
+MISTAKES = {
+    "x and y of other lengths": ((X, Y[:30]), {}, "x has 40, y has 30"),
+    "inputs of other lengths": (({"a": X, "b": X[:9]}, Y), {}, r"x\['b'\] has 9, y has 40"),
+    "weights of another length": ((X, Y), {"sample_weight": Y[:9]}, "sample_weight has 9"),
+    "validation of other lengths": (
+        (X, Y),
+        {"validation_data": (X, Y[:9])},
+        r"validation_data\[0\] has 40, validation_data\[1\] has 9",
+    ),
+    "no y": ((X,), {}, r"^x=… is given without targets \(y\)"),
+    "no y of a dataset": (lambda: (unlabelled(),), {}, r"^x=… is given without targets \(y\)"),
+    "no y of the validation": (
+        (X, Y),
+        {"validation_data": X},
+        r"^validation_data=… is given without targets \(y\)",
+    ),
+    "a path": (("data.csv", Y), {}, "^x is a str; expected a NumPy array"),
+    "a path of validation data": ((X, Y), {"validation_data": "v"}, "^validation_data=… is a str;"),
+    "a name of weights": ((X, Y), {"sample_weight": "balanced"}, "^sample_weight is a str;"),
+    "a number": ((3, Y), {}, "^x is the single value 3;"),
+    "texts": ((np.array([["a"] * 8] * 40), Y), {}, r"^x has texts .*TextVectorization"),
+    "texts as labels": ((X, TEXTS), {}, "^y has texts where the model, its loss"),
+    "a generator": ((iter([(X, Y)]),), {}, r"^x=… is a list_iterator, .* x=lambda epoch: …"),
+    "a generator to validate on": (
+        (X, Y),
+        {"validation_data": iter([(X, Y)])},
+        r"^validation_data=… is a list_iterator, .* validation_data=lambda epoch: …",
+    ),
+    "an exhausted function": ((lambda _: [],), {}, "^x=… has no batch"),
+    "a function without an epoch": ((lambda: [X],), {}, "^x=… is the function <lambda>, which"),
+    "an endless dataset": (
+        lambda: (labelled().batch(8).repeat(),),
+        {},
+        r"^x=… never ends; give steps_per_epoch=…$",
+    ),
+    "an endless validation": (
+        (X, Y),
+        lambda: {"validation_data": labelled().batch(8).repeat()},
+        r"^validation_data=… never ends; give validation_steps=…$",
+    ),
+    "samples": (
+        lambda: (labelled(),),
+        {},
+        r"^x=…: the dataset's elements are single samples, .*\.batch",
+    ),
+    "a part of a dataset": (
+        lambda: (labelled().batch(8),),
+        {"validation_split": 0.2},
+        r"^validation_split=0\.2 needs arrays, and x=… is a tf\.data\.Dataset; give validation_data=…",
+    ),
+    "targets beside a dataset": (
+        lambda: (labelled().batch(8), Y),
+        {},
+        r"x is a tf\.data\.Dataset, whose",
+    ),
+    "a part of nothing": (
+        (X[:1], Y[:1]),
+        {"validation_split": 0.2},
+        r"^validation_split=0\.2 of 1",
+    ),
+    "no samples": ((X[:0], Y[:0]), {}, "^x=… contains arrays without samples"),
+    "a name of class weights": (
+        (X, Y),
+        {"class_weight": "balanced"},
+        "^class_weight='balanced': it",
+    ),
+    "both weights": ((X, Y), {"class_weight": {0: 2.0}, "sample_weight": Y}, "^x=…: class_weight"),
+    "a size of batches": ((X, Y), {"batch_size": 8.0}, r"^batch_size=8\.0: it must be a whole"),
+    "epochs": ((X, Y), {"epochs": "3"}, "^epochs='3': it must be a whole number"),
+    "a first epoch": ((X, Y), {"initial_epoch": 0.5}, r"^initial_epoch=0\.5: it must be a whole"),
+    "a callback's name": ((X, Y), {"callbacks": "History"}, "^callbacks: 'History' is no callback"),
+    "a callback's class": ((X, Y), {"callbacks": [Subclassed]}, "^callbacks: <class .* is no call"),
+}
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_errors_name_the_arguments_that_were_written(name, tmp_path):
+    arguments, options, message = MISTAKES[name]
+    # Datasets are made here, because files of tests are imported before TensorFlow runs.
+    arguments, options = (part() if callable(part) else part for part in (arguments, options))
+    with pytest.raises((DataError, UsageError), match=message) as caught:
+        sweeper.fit(
+            made(), *arguments, **options, notice=lambda _: None, checkpoints=tmp_path / "c"
+        )
+    assert "Data(" not in str(caught.value)
+    assert not list((tmp_path / "c").glob("step-*"))
+
+
+def test_errors_about_a_data_name_its_arguments(tmp_path):
+    """Negative control: the names are those of the user, and not always those of fit."""
+    with pytest.raises(DataError, match=r"Data\(train\[0\]\) has 40, Data\(train\[1\]\) has 30"):
+        sweeper.fit(made(), sweeper.Data((X, Y[:30])), checkpoints=tmp_path)
+    with pytest.raises(DataError, match=r"Data\(validation_split=2\): "):
+        sweeper.Data((X, Y), validation_split=2)
 
 
 # The fit of a class, of an object and of a library
@@ -387,12 +494,252 @@ def test_a_fit_that_trains_by_itself_is_refused_by_name(kind, message, steps, tm
 
 
 def test_a_replaced_base_that_hides_keras_is_refused(monkeypatch, tmp_path):
-    from sweeper.train import fit_call
-
-    monkeypatch.setattr(fit_call.TensorFlowTrainer, "fit", lambda *_, **__: None)
-    fit_call._keras_fit.cache_clear()
+    monkeypatch.setattr(keras_methods.TensorFlowTrainer, "fit", lambda *_, **__: None)
+    keras_methods.keras_method.cache_clear()
     with pytest.raises(FactoryError, match=r"was replaced by .*<lambda>, .* functools\.wraps"):
         sweeper.fit(made(), X, Y, checkpoints=tmp_path)
+
+
+class Quiet(keras.Sequential):
+    def fit(self, x, y, *, scale=1.0, **options):
+        return super().fit(x * scale, y, **options)
+
+
+class Strict(keras.Sequential):
+    def fit(self, x, y, scale=1.0):
+        return super().fit(x * scale, y, **BRIEF)
+
+
+@pytest.mark.parametrize("kind", [Quiet, Strict])
+def test_an_argument_that_an_override_adds_is_passed_on(kind, tmp_path):
+    expected = made(kind).fit(X, Y, scale=0.5).history["loss"]
+    options = {} if kind is Strict else {"shuffle": False}
+
+    def losses(name, **others):
+        history = sweeper.fit(made(kind), X, Y, checkpoints=tmp_path / name, **options, **others)
+        return history.history["loss"]
+
+    if kind is Quiet:
+        expected = made(kind).fit(X, Y, scale=0.5, shuffle=False).history["loss"]
+    assert losses("named", scale=0.5) == expected == losses("others", others={"scale": 0.5})
+    assert losses("control") != expected, "negative control"
+
+
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        (keras.Sequential, r"sweeper\.fit\(…\) got an unknown argument 'epoch'; .* 'epochs'"),
+        (Strict, r"sweeper\.fit\(…\) got an unknown argument 'epoch'; .* 'epochs'"),
+        (Quiet, r"keras\.Model\.fit\(…\), called by Quiet\.fit, .* argument 'epoch'; .* 'epochs'"),
+    ],
+)
+def test_an_argument_that_nothing_takes_is_refused_by_name(kind, message, tmp_path):
+    with pytest.raises(UsageError, match=message):
+        sweeper.fit(made(kind), X, Y, epoch=3, checkpoints=tmp_path)
+
+
+# The evaluate of a class, which ``fit`` calls for its validations
+
+
+class Measures(keras.Sequential):
+    """Measures more than its metrics, by a pass of its own over the validation data."""
+
+    def evaluate(self, x=None, y=None, **options):
+        logs = super().evaluate(x, y, **options)
+        logs["worst"] = float(np.max(np.abs(self.predict(x, verbose=0)[:, 0] - y)))
+        return logs
+
+
+class OwnEvaluation(keras.Sequential):
+    """Evaluates other data than ``fit`` gives, by Keras's loop."""
+
+    def evaluate(self, x=None, y=None, callbacks=None, return_dict=False, **options):
+        return super().evaluate(x * 2, y, callbacks=callbacks, verbose=0, return_dict=True)
+
+
+class Hooks(keras.callbacks.Callback):
+    """Records the hooks of tests."""
+
+    def __init__(self):
+        super().__init__()
+        self.names = []
+
+    def on_test_begin(self, logs=None):
+        self.names.append("begin")
+
+    def on_test_batch_end(self, batch, logs=None):
+        self.names.append(batch)
+
+    def on_test_end(self, logs=None):
+        self.names.append(sorted(logs))
+
+
+VALIDATED = {**BRIEF, "validation_split": 0.25, "validation_batch_size": 4}
+
+
+@pytest.mark.parametrize("kind", [Measures, OwnEvaluation])
+def test_an_override_of_evaluate_validates_and_resumes(kind, tmp_path):
+    hooks = [Hooks(), Hooks()]
+    model = made(kind)
+    expected = model.fit(X, Y, epochs=3, callbacks=[hooks[0]], **VALIDATED)
+    replaced = made(kind)
+    history = sweeper.fit(
+        replaced, X, Y, epochs=3, callbacks=[hooks[1]], **VALIDATED, checkpoints=tmp_path / "whole"
+    )
+    assert history.history == expected.history
+    assert hooks[1].names == hooks[0].names
+    assert equal([v.numpy() for v in replaced.variables], [v.numpy() for v in model.variables])
+    for stop in (1, 3):
+        with pytest.raises(sweeper.Interrupted):
+            trained(functools.partial(made, kind), tmp_path / "parts", stop, **VALIDATED)
+    parts = trained(functools.partial(made, kind), tmp_path / "parts", **VALIDATED)
+    assert parts[1] == expected.history
+    plain = made().fit(X, Y, epochs=3, **VALIDATED).history
+    assert plain != expected.history, "negative control"
+
+
+def test_an_objective_may_be_what_an_override_of_evaluate_measures(tmp_path):
+    """In a study as well, and in its evaluations."""
+    study = sweeper.Study(
+        name="a",
+        model=lambda trial: made(Measures),
+        data=lambda trial: sweeper.Data(train=(X, Y), validation=(X, Y), shuffle=False),
+        objective="val_worst",
+        direction="minimize",
+        epochs=1,
+        trials=1,
+    )
+    place = str(tmp_path)
+    settings = plain_settings(epochs=1, objective="val_worst")
+    assignment = Assignment(settings, 0, 1, f"{place}/files", f"{place}/log", (f"{place}/c",))
+    link = Answering()
+    run_trial(study, assignment, link)
+    [ended] = [message.epochs for message in link.messages if isinstance(message, EpochsEnded)]
+    expected = made(Measures).fit(X, Y, validation_data=(X, Y), verbose=0, shuffle=False)
+    assert ended[0].metrics["val_worst"] == expected.history["val_worst"][0]
+
+
+class Listed(keras.Sequential):
+    def evaluate(self, *arguments, **options):
+        return list(super().evaluate(*arguments, **options).values())
+
+
+class ReadsTwice(keras.Sequential):
+    def evaluate(self, *arguments, **options):
+        super().evaluate(*arguments, **options)
+        return super().evaluate(*arguments, **options)
+
+
+class OwnStepFunction(keras.Sequential):
+    def make_train_function(self, force=False):
+        self.train_function = lambda iterator: {"loss": 0.0}
+
+
+class OwnTestFunction(keras.Sequential):
+    def make_test_function(self, force=False):
+        self.test_function = lambda iterator: {"loss": 0.0}
+
+
+class Makes(keras.Sequential):
+    """Makes Keras's function, and notes it."""
+
+    def make_train_function(self, force=False):
+        self.made = True
+        return super().make_train_function(force)
+
+
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        (Listed, r"Listed\.evaluate, .* returned \[.*; expected a dict"),
+        (ReadsTwice, r"ReadsTwice\.evaluate, .* a second time"),
+        (
+            OwnStepFunction,
+            r"OwnStepFunction\.make_train_function, .* train_step\(\); override that",
+        ),
+        (OwnTestFunction, r"OwnTestFunction\.make_test_function, .* test_step\(\)"),
+    ],
+)
+def test_what_fit_would_call_and_the_loop_does_not_is_refused_by_name(kind, message, tmp_path):
+    with pytest.raises(FactoryError, match=message):
+        sweeper.fit(made(kind), X, Y, **VALIDATED, checkpoints=tmp_path)
+
+
+def test_an_override_that_makes_the_function_of_keras_is_trained(tmp_path):
+    model = made(Makes)
+    sweeper.fit(model, X, Y, **VALIDATED, checkpoints=tmp_path)
+    assert model.made
+
+
+# Tensors that a layer keeps from a trace
+
+
+@keras.saving.register_keras_serializable()
+class KeepsTensors(keras.layers.Dense):
+    """Collects its tensors in each call, as layers of public packages do."""
+
+    def call(self, inputs):
+        self.collected = [inputs]
+        outputs = super().call(inputs)
+        self.collected.append(self.other(outputs))
+        return outputs
+
+    def other(self, outputs):
+        return outputs
+
+
+class KeepsIterator(KeepsTensors):
+    def other(self, outputs):
+        return iter([1])
+
+
+class Predicts(keras.callbacks.Callback):
+    """Has the model traced again during the training."""
+
+    def on_epoch_begin(self, epoch, logs=None):
+        self.model.predict(X[:3], verbose=0)
+
+
+def keeping(layer):
+    keras.utils.set_random_seed(3)
+    model = keras.Sequential([keras.Input((8,)), layer(3), keras.layers.Dense(1)])
+    model.compile(keras.optimizers.Adam(0.01), "mse")
+    return model
+
+
+def test_tensors_that_a_layer_keeps_from_a_trace_are_no_state(tmp_path):
+    build = functools.partial(keeping, KeepsTensors)
+    options = {
+        "shuffle": False,
+        "checkpoint_every": sweeper.Every(steps=1),
+        "validation_split": 0.2,
+    }
+
+    def trained_with(directory, stop=None):
+        model = build()
+        callbacks = [Predicts(), Stops(stop)]
+        history = sweeper.fit(
+            model, X, Y, epochs=3, verbose=0, callbacks=callbacks, checkpoints=directory, **options
+        )
+        return [v.numpy() for v in model.variables], history.history
+
+    whole = trained_with(tmp_path / "whole")
+    for stop in (1, 3):
+        with pytest.raises(sweeper.Interrupted):
+            trained_with(tmp_path / "parts", stop)
+    parts = trained_with(tmp_path / "parts")
+    assert equal(parts[0], whole[0])
+    assert parts[1] == whole[1]
+
+
+def test_what_a_layer_keeps_beside_tensors_is_refused(tmp_path):
+    """Negative control: an iterator has a position."""
+    with pytest.raises(
+        UncapturableError, match=r"attribute 'collected'\[1\] changed .* is an iterator"
+    ):
+        sweeper.fit(
+            keeping(KeepsIterator), X, Y, epochs=2, callbacks=[Predicts()], checkpoints=tmp_path
+        )
 
 
 # Calls in a loop, and phases
@@ -526,8 +873,6 @@ def test_a_stateful_network_trains_as_in_fit(samples, batch, tmp_path):
 
 def test_a_library_that_is_not_installed_twice_trains_once():
     """The plain model has no wrapper around its training, and Keras's own fit is itself again."""
-    from sweeper.train.fit_call import _keras_fit
-
-    function = _keras_fit()
+    function = keras_methods.keras_method("fit")
     assert function.cell.cell_contents is function.plain
     assert one_layer().fit.__func__ is function.wrapper

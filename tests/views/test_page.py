@@ -471,6 +471,22 @@ def test_the_axis_of_a_whole_number_has_whole_ticks_each_of_them_once(show, mixe
     assert ticks(page, 3) == ["optimizer", "sgd", "adam"]
 
 
+def test_the_place_of_trials_without_a_conditional_parameter_is_labelled(show, mixed):
+    page = show(mixed).page
+    assert ticks(page, 4) == ["momentum", "0", "0.45", "0.9", "not set"]
+    assert "not set" not in ticks(page, 0), "negative control: each trial has it"
+
+
+def test_the_bars_of_importance_leave_room_for_the_shares_on_a_phone(show, written):
+    width = "bar => bar.getBoundingClientRect().width"
+    narrow, wide = (
+        show(written, width=pixels).page.locator("meter").first.evaluate(width)
+        for pixels in (390, 1300)
+    )
+    assert narrow <= 0.3 * 390
+    assert wide > 0.3 * 390, "negative control: the width that hid the shares"
+
+
 def test_an_interval_beyond_the_values_ends_in_an_arrow(show, mixed, page_of):
     dots = show(mixed).page.locator(".dots")
     assert dots.count() == 4

@@ -25,6 +25,7 @@ from sweeper.errors import FactoryError
 from sweeper.records.results import EpochRecord
 from sweeper.spec.warm_start import WarmStartReport
 from sweeper.train.data import DataSource
+from sweeper.train.keras_methods import make_step_function
 from sweeper.train.loop.logs import Reported, metrics_or_logs, to_python
 from sweeper.train.loop.plan import Observer, Paused, Stopped, TrainingPlan, roots_of
 from sweeper.train.loop.runners import (
@@ -34,12 +35,13 @@ from sweeper.train.loop.runners import (
     build_before_tracing,
     callback_step,
     make_runner,
-    run_tests,
     take_one_step,
+    trace,
 )
+from sweeper.train.loop.validating import Validation
 from sweeper.train.randomness.hidden_state import HiddenState
 from sweeper.train.replicas import check_model
-from sweeper.train.sources.opening import open_sources, passes_end_within
+from sweeper.train.sources.opening import open_sources, passes_end_within, validation_data
 from sweeper.train.sources.runner import Runner
 from sweeper.train.state.callbacks import (
     FinalAverages,
@@ -79,12 +81,12 @@ class TrainingLoop:
                 if remark is not None:
                     notify(remark)
             self._train, self._test = self._traced_runners(source, validation)
+            self._validation = self._validation_of(self._test)
             self._callbacks = self._callback_list()
             self._averages = FinalAverages(plan.callbacks)
             self._blocks = Blocks(plan.model, self._callbacks.callbacks)
             self._bars = progress_bars(self._callbacks.callbacks)
             self._listening = listens_to_batches(self._callbacks.callbacks, test=False)
-            self._listening_to_tests = listens_to_batches(self._callbacks.callbacks, test=True)
             # Callbacks may change ``trainable`` later.
             self._trained = list(plan.model.trainable_weights)
             self.history: keras.callbacks.History = plan.model.history
@@ -107,7 +109,8 @@ class TrainingLoop:
                 self._train.one.log_shapes,
                 None if self._test is None else self._test.one.log_shapes,
                 validates=self._test is not None,
-                by_callbacks=may_report(plan.callbacks),
+                by_callbacks=may_report(plan.callbacks)
+                or (self._validation is not None and self._validation.is_overridden),
             )
         self._block_steps = 1
         self._position = Position(epoch=plan.initial_epoch)
@@ -131,8 +134,14 @@ class TrainingLoop:
                 model, validation, trainer.test_step, data.validation_steps, continues=False
             )
         for runner in filter(None, (train, test)):
-            runner.trace()
+            trace(runner)
         return train, test
+
+    def _validation_of(self, test: Runner | None) -> Validation | None:
+        if test is None:
+            return None
+        data = self._plan.data
+        return Validation(self._plan, test, lambda: validation_data(data), data.validation_steps)
 
     def _callback_list(self) -> keras.callbacks.CallbackList:
         plan = self._plan
@@ -192,12 +201,12 @@ class TrainingLoop:
 
         To be called after `run`. No callback is called.
         """
-        if self._test is None:
+        if self._validation is None:
             return {}
         with self._hidden:
             # Another epoch, because the last one's validation has been read to its end.
-            logs = run_tests(self._plan, self._test, self._position.epoch)
-            self._test.reader.end_epoch(self._position.epoch)
+            logs = self._validation.run(self._position.epoch)
+            self._validation.end_epoch(self._position.epoch)
         return {f"val_{name}": value for name, value in logs.items()}
 
     def match_warm_start(self) -> WarmStartReport | None:
@@ -230,7 +239,9 @@ class TrainingLoop:
         model = self._plan.model
         # As `fit` does. This loop does not use it, but a callback's `train_on_batch` would make it otherwise, and
         # then it could not be distinguished from one that is made again during training.
-        model.make_train_function()
+        make_step_function(model, "train")
+        if self._validation is not None:
+            make_step_function(model, "test")
         model.stop_training = False
         if loaded is None and self.match_warm_start() and self._initial is not None:
             self._initial.assign()
@@ -277,9 +288,9 @@ class TrainingLoop:
         self._train.reader.end_epoch(epoch)
         epoch_logs = dict(metrics_or_logs(self._trainer, logs))
         validates = self._plan.data.validates_after(epoch)
-        if self._test is not None and validates:
+        if self._validation is not None and validates:
             self._position = replace(self._position, logs=to_python(logs))
-            validation = self._validate(self._test, epoch, self._snapshot())
+            validation = self._validate(self._validation, epoch, self._snapshot())
             epoch_logs.update({f"val_{name}": value for name, value in validation.items()})
         else:
             self._measured = self._weights_digest()
@@ -386,7 +397,9 @@ class TrainingLoop:
             1, min(remaining, self._block_steps, self._observer.steps_until_due(self._position))
         )
 
-    def _validate(self, test: Runner, epoch: int, snapshot: Snapshot) -> Mapping[str, float]:
+    def _validate(
+        self, validation: Validation, epoch: int, snapshot: Snapshot
+    ) -> Mapping[str, float]:
         """Return the validation's metrics; a stop keeps ``snapshot``, taken before it."""
 
         def check_stop() -> None:
@@ -394,13 +407,11 @@ class TrainingLoop:
                 self._observer.keep(snapshot)
                 raise Stopped
 
-        listening = self._callbacks if self._listening_to_tests else None
-        self._callbacks.on_test_begin()
-        logs = run_tests(self._plan, test, epoch, listening, check_stop)
-        test.reader.end_epoch(epoch)
-        self._measured = self._weights_digest()
-        self._callbacks.on_test_end(logs)
-        return logs
+        def measured() -> None:
+            validation.end_epoch(epoch)
+            self._measured = self._weights_digest()
+
+        return validation.run(epoch, self._callbacks, check_stop, measured)
 
     def _finish(self) -> None:
         model = self._plan.model

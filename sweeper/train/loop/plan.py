@@ -16,7 +16,7 @@ from sweeper.records.results import EpochRecord
 from sweeper.spec.checkpointing import CheckpointEvery, Every
 from sweeper.spec.searching import NonFinite
 from sweeper.spec.warm_start import WarmStart
-from sweeper.train.data import Data, DataSource
+from sweeper.train.data import Data, DataSource, PartName
 from sweeper.train.sources.arrays import is_arrays
 from sweeper.train.state.callbacks import has_own_state
 from sweeper.train.state.state import ANOTHER_STUDY, Position
@@ -166,6 +166,7 @@ def roots_of(plan: TrainingPlan, sources: Mapping[str, DataSource | None]) -> Ro
         step=plan.step,
         tracked=plan.tracked,
         data=read,
+        shown={use: str(PartName.of(data, use)) for use in read},
         read_ahead=frozenset(u for u, source in read_from.items() if source.reads_ahead),
         written={u: source.written for u, source in read_from.items()},
         exempt=[obj for obj in objects if has_own_state(obj)],

@@ -30,11 +30,10 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from sweeper.errors import FactoryError
+from sweeper.errors import DataError, FactoryError
 from sweeper.inspection.sorts import class_name
-from sweeper.train.data import Data, DataSource
-from sweeper.train.loop.logs import log_shapes, metrics_or_logs, to_python
-from sweeper.train.loop.plan import TrainingPlan
+from sweeper.train.data import Data, DataSource, PartName
+from sweeper.train.loop.logs import log_shapes, to_python
 from sweeper.train.randomness.tracing import refuse_hidden_randomness
 from sweeper.train.replicas import ReplicatedStep
 from sweeper.train.sources.arrays import ArraySource, is_ragged
@@ -46,6 +45,7 @@ from sweeper.train.step_callbacks import StepCallback
 
 _LOG = logging.getLogger(__name__)
 
+_STRING = tf.string.as_datatype_enum
 _PYTHON = frozenset({"EagerPyFunc", "PyFunc", "PyFuncStateless"})
 StepFunction = Callable[[Any], Logs]
 
@@ -58,10 +58,15 @@ class GraphStep:
     """
 
     def __init__(
-        self, model: keras.Model, step: StepFunction, batch_of: Callable[..., Any]
+        self,
+        model: keras.Model,
+        step: StepFunction,
+        batch_of: Callable[..., Any],
+        data: PartName,
     ) -> None:
         self.eager = bool(model.run_eagerly)
         self.calls_python = self.eager
+        self.reads_texts_as_numbers = False
         self.log_shapes: Shapes | None = None
         self.zeros: Any = None
         self.invariants: Any = None
@@ -69,7 +74,7 @@ class GraphStep:
         self._step = step
         self._batch_of = batch_of
         self._call: Any = self._on_arguments
-        self.replicas = ReplicatedStep(model, step)
+        self.replicas = ReplicatedStep(model, step, data)
 
     def __call__(self, *arguments: Any) -> Any:
         return self._call(*arguments)
@@ -89,6 +94,9 @@ class GraphStep:
         refuse_hidden_randomness(traced.graph, f"the {kind} step")
         graph = traced.graph.as_graph_def()
         self.calls_python = any(node.op in _PYTHON for node in ops(graph))
+        self.reads_texts_as_numbers = any(
+            node.op == "Cast" and node.attr["SrcT"].type == _STRING for node in ops(graph)
+        )
         outputs = traced.structured_outputs
         if not isinstance(outputs, dict):
             owner = type(getattr(self._step, "__self__", self._model)).__name__
@@ -139,9 +147,9 @@ def make_runner(
     """Return the runner of ``step``, a ``train_step`` or ``test_step``, for ``source``; see `Reader`."""
     reader = Reader(source, steps_per_epoch, continues=continues)
     if isinstance(source, ArraySource):
-        return IndexRunner(reader, GraphStep(model, step, gathering(source.packed)))
+        return IndexRunner(reader, GraphStep(model, step, gathering(source.packed), source.name))
     spec = source.spec()
-    one = GraphStep(model, step, spec.pack)
+    one = GraphStep(model, step, spec.pack, source.name)
     if isinstance(source, TfDataSource):
         return DatasetRunner(reader, one, spec)
     return BatchRunner(reader, one, spec)
@@ -315,6 +323,37 @@ class DatasetRunner(Runner):
         return ran, logs
 
 
+def trace(runner: Runner) -> None:
+    """Trace a runner's graphs; errors about its data name them.
+
+    Raises:
+        DataError: The loss needs targets that are not given, or a computation needs numbers and gets texts.
+    """
+    name = runner.source.name
+    example = runner.example()
+    parts = example if isinstance(example, tuple) else (example,)
+    try:
+        runner.trace()
+    except ValueError as error:
+        if "None values not supported" in str(error) and (*parts, None)[1] is None:
+            msg = f"{name} is given without targets (y), which the loss of the model needs"
+            raise DataError(msg) from error
+        raise
+    if runner.one.reads_texts_as_numbers:
+        # Such a step would fail with an error that does not name the data.
+        texts = [name.array(f"[{i}]") for i, part in enumerate(parts) if _has_texts(part)]
+        msg = (
+            f"{' and '.join(texts) or name} has texts where the model, its loss or a metric needs numbers; give "
+            "numbers, or begin the model with a layer for texts, such as keras.layers.TextVectorization"
+        )
+        raise DataError(msg)
+
+
+def _has_texts(nest: Any) -> bool:
+    texts = (np.dtype(object), tf.string)
+    return any(getattr(leaf, "dtype", None) in texts for leaf in tf.nest.flatten(nest))
+
+
 class Blocks:
     """Runner of blocks of steps that calls `StepCallback`s in between; ``stop_training`` ends a block."""
 
@@ -365,45 +404,6 @@ def callback_step(model: keras.Model, step: int) -> int:
     """Return the step number that ``fit`` reports, which counts a short last execution as complete."""
     execution = int(model.steps_per_execution)
     return -(-step // execution) * execution
-
-
-def run_tests(
-    plan: TrainingPlan,
-    test: Runner,
-    epoch: int,
-    callbacks: keras.callbacks.CallbackList | None = None,
-    between: Callable[[], None] = lambda: None,
-) -> dict[str, Any]:
-    """Run the test steps of ``epoch``, and return the logs.
-
-    The ``callbacks`` are called at each batch, and ``between`` after each block of steps but the last.
-    """
-    model = plan.model
-    logs: Logs = {}
-    plan.trainer.reset_metrics()
-    model.stop_evaluating = False
-    test.reader.begin_epoch(epoch)
-    steps = test.reader.limit or NO_END
-    begin = 0
-    block = 1
-    while begin < steps and not model.stop_evaluating:
-        if callbacks is not None or test.one.calls_python:
-            block = int(model.steps_per_execution)
-        if callbacks is not None:
-            callbacks.on_test_batch_begin(callback_step(model, begin))
-        started = time.monotonic()
-        ran, reported = test.run(epoch, begin, min(begin + block, steps))
-        if not ran:
-            break
-        logs = reported
-        if callbacks is not None:
-            callbacks.on_test_batch_end(callback_step(model, begin) + block - 1, logs)
-        else:
-            block = adapted_block(block, ran, logs, started)
-        begin += ran
-        if begin < steps:
-            between()
-    return to_python(metrics_or_logs(plan.trainer, logs))
 
 
 _NOT_FROM_SHAPES = (ValueError, TypeError, RuntimeError)

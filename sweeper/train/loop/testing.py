@@ -19,8 +19,8 @@ from sweeper.train.loop.runners import (
     build_before_tracing,
     create_variables_of_training,
     make_runner,
-    run_tests,
 )
+from sweeper.train.loop.validating import Validation
 from sweeper.train.randomness.generators import RecordedState, process_generators
 from sweeper.train.randomness.hidden_state import HiddenState
 from sweeper.train.sources.opening import HeldOut, open_sources
@@ -55,6 +55,9 @@ class CheckpointTests:
                 # A trace would create variables of metrics on one replica only.
                 build_before_tracing(model, self._runner.example(), step)
             self._runner.trace()
+            self._validation = Validation(
+                plan, self._runner, lambda: held_out.given, held_out.limit
+            )
 
     def run(self, loaded: LoadedCheckpoint) -> dict[str, float]:
         """Return the checkpoint's metrics by the names that an epoch reports."""
@@ -72,7 +75,7 @@ class CheckpointTests:
             # Variables that exist only in training are ignored: a test step does not use them.
             saved = loaded.state.get(self._loose.name, ())
             self._loose.restore_by_path(saved, loaded.tensors)
-            logs = run_tests(self._plan, self._runner, 0)
+            logs = self._validation.run(0)
         numbers = (self._reported.numbers(name, value) for name, value in logs.items())
         return dict(chain.from_iterable(numbers))
 

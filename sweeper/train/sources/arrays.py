@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sweeper.errors import DataError
-from sweeper.train.data import Batch, DataSource, SourceOptions
+from sweeper.train.data import Batch, Data, DataSource, PartName, SourceOptions, shown_option
 
 
 class ArraySource(DataSource):
@@ -24,14 +24,13 @@ class ArraySource(DataSource):
     def __init__(self, batch: Batch, options: SourceOptions, *, batch_size: int) -> None:
         super().__init__(options)
         name = self.name
-        batch = _as_tuple(batch, name)
-        batch = _map_arrays(batch, _to_numpy, name)
+        batch = _map_arrays(_as_tuple(batch, name), partial(_to_numpy, name))
         if self.class_weight is not None:
             from sweeper.train.sources.batches import with_class_weight
 
             pair = batch[:2] if len(batch) == 3 and batch[2] is None else batch
             batch = with_class_weight(pair, self.class_weight, name)
-        self.arrays: Batch = _map_arrays(batch, _standardize, name)
+        self.arrays: Batch = _map_arrays(batch, partial(_standardize, name))
         self.batch_size = int(batch_size)
         self.samples = _common_length(self.arrays, name)
         alone = len(self.arrays) == 1 and not isinstance(self.arrays[0], tuple)
@@ -50,7 +49,7 @@ class ArraySource(DataSource):
         order = self.order(pass_)
         for index in range(step, self.steps):
             rows = order[index * self.batch_size : (index + 1) * self.batch_size]
-            yield _map_arrays(self.packed, partial(_take, rows), "")
+            yield _map_arrays(self.packed, partial(_take, rows))
 
 
 def permutation(
@@ -75,20 +74,22 @@ def is_ragged(value: object) -> bool:
     return type(value).__qualname__ == "RaggedTensor"
 
 
-def split_arrays(data: Batch, fraction: float) -> tuple[Batch, Batch]:
-    """Return the first part and the last ``fraction`` of the samples, split as in ``model.fit``."""
-    batch = _map_arrays(_as_tuple(data, "train"), _to_numpy, "train")
-    samples = _common_length(_map_arrays(batch, _standardize, "train"), "train")
+def split_arrays(data: Data) -> tuple[Batch, Batch]:
+    """Return the training arrays without the last ``validation_split`` of the samples, and those, as ``model.fit`` does."""
+    name = PartName.of(data, "train")
+    fraction = data.validation_split
+    batch = _map_arrays(_as_tuple(data.train, name), partial(_to_numpy, name))
+    samples = _common_length(_map_arrays(batch, partial(_standardize, name)), name)
     split = math.floor(samples * (1.0 - fraction))
     if split in (0, samples):
         msg = (
-            f"Data(validation_split={fraction!r}) of {samples:,} samples leaves {split:,} for "
+            f"{shown_option(data, 'validation_split', fraction)} of {samples:,} samples leaves {split:,} for "
             f"training and {samples - split:,} for validation; both need at least 1"
         )
         raise DataError(msg)
     return (
-        _map_arrays(batch, lambda array, _: array[:split], ""),
-        _map_arrays(batch, lambda array, _: array[split:], ""),
+        _map_arrays(batch, lambda array, _: array[:split]),
+        _map_arrays(batch, lambda array, _: array[split:]),
     )
 
 
@@ -109,16 +110,16 @@ def is_texts(value: object) -> bool:
     )
 
 
-def _as_tuple(data: Batch, name: str) -> tuple[Any, ...]:
+def _as_tuple(data: Batch, name: PartName) -> tuple[Any, ...]:
     parts = isinstance(data, tuple | list) and not is_texts(data)
     batch = tuple(data) if parts else (data,)
     if not 1 <= len(batch) <= 3:
-        msg = f"Data({name}=…) is a tuple of {len(batch)}; expected (x, y) or (x, y, sample_weight)"
+        msg = f"{name} is a tuple of {len(batch)}; expected (x, y) or (x, y, sample_weight)"
         raise DataError(msg)
     return batch
 
 
-def _map_arrays(nest: Any, function: Callable[[Any, str], Any], path: str) -> Any:
+def _map_arrays(nest: Any, function: Callable[[Any, str], Any], path: str = "") -> Any:
     if nest is None:
         return None
     if is_texts(nest):
@@ -130,11 +131,11 @@ def _map_arrays(nest: Any, function: Callable[[Any, str], Any], path: str) -> An
     return function(nest, path)
 
 
-def _to_numpy(value: Any, path: str) -> Any:
+def _to_numpy(name: PartName, value: Any, path: str) -> Any:
     kind = type(value)
     if "sparse" in f"{kind.__module__}.{kind.__qualname__}".lower():
         msg = (
-            f"Data({path}) is a sparse {kind.__qualname__}, whose samples cannot be selected by "
+            f"{name.array(path)} is a sparse {kind.__qualname__}, whose samples cannot be selected by "
             "index; give its dense array, or a tf.data.Dataset of sparse batches"
         )
         raise DataError(msg)
@@ -142,7 +143,7 @@ def _to_numpy(value: Any, path: str) -> Any:
         return value
     if not (hasattr(value, "__array__") or isinstance(value, int | float)):
         msg = (
-            f"Data({path}) is a {kind.__name__}; expected a NumPy array, or a tuple, list "
+            f"{name.array(path)} is a {kind.__name__}; expected a NumPy array, or a tuple, list "
             "or dict of arrays"
         )
         raise DataError(msg)
@@ -156,21 +157,21 @@ _TEXT_KINDS = "SUT"
 """Kinds of NumPy's dtypes of bytes, of ``str`` of fixed length, and of ``StringDType``."""
 
 
-def _as_texts(array: Any, path: str) -> Any:
+def _as_texts(name: PartName, array: Any, path: str) -> Any:
     """Return an array of texts as Python objects, which TensorFlow converts to strings."""
     array = array.astype(object)
     for index, value in np.ndenumerate(array):
         if not isinstance(value, str | bytes):
             where = "".join(f"[{i}]" for i in index)
             msg = (
-                f"Data({path}) is an array of Python objects, and its element {where} is a "
+                f"{name.array(path)} is an array of Python objects, and its element {where} is a "
                 f"{type(value).__name__}; give numbers of one type, or texts (str) only"
             )
             raise DataError(msg)
     return array
 
 
-def _standardize(array: Any, path: str) -> Any:
+def _standardize(name: PartName, array: Any, path: str) -> Any:
     import keras
 
     if is_ragged(array):
@@ -178,34 +179,31 @@ def _standardize(array: Any, path: str) -> Any:
 
         return tf.cast(array, keras.config.floatx()) if array.dtype.is_floating else array
     if array.ndim == 0:
-        msg = f"Data({path}) is the single value {array!r}; expected an array of samples"
+        msg = f"{name.array(path)} is the single value {array!s}; expected an array of samples, such as np.array([…])"
         raise DataError(msg)
     if array.dtype == object or array.dtype.kind in _TEXT_KINDS:
-        return _as_texts(array, path)
+        return _as_texts(name, array, path)
     if np.issubdtype(array.dtype, np.floating):
         array = array.astype(keras.config.floatx(), copy=False)
     return array
 
 
-def _common_length(nest: Any, name: str) -> int:
+def _common_length(nest: Any, name: PartName) -> int:
     lengths: dict[str, int] = {}
 
     def note(array: Any, path: str) -> None:
         lengths[path] = int(array.nrows()) if is_ragged(array) else len(array)
 
-    _map_arrays(nest, note, "")
+    _map_arrays(nest, note)
     if not lengths:
-        msg = f"Data({name}=…) contains no array"
+        msg = f"{name} contains no array"
         raise DataError(msg)
     if len(set(lengths.values())) != 1:
-        counts = ", ".join(f"{name}{path} has {length:,}" for path, length in lengths.items())
-        msg = (
-            f"the arrays of Data({name}=…) have different numbers of samples: {counts}; the "
-            "numbers must be equal"
-        )
+        counts = ", ".join(f"{name.array(path)} has {length:,}" for path, length in lengths.items())
+        msg = f"the arrays have different numbers of samples: {counts}; the numbers must be equal"
         raise DataError(msg)
     (samples,) = set(lengths.values())
     if samples == 0:
-        msg = f"Data({name}=…) contains arrays without samples"
+        msg = f"{name} contains arrays without samples"
         raise DataError(msg)
     return samples

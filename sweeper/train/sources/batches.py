@@ -15,7 +15,7 @@ import numpy as np
 import tensorflow as tf
 
 from sweeper.errors import DataError
-from sweeper.train.data import Batch
+from sweeper.train.data import Batch, PartName
 
 _PEEKED = 2
 """Number of batches that define the form of all, as in ``model.fit``."""
@@ -23,10 +23,10 @@ _PEEKED = 2
 
 @dataclass(frozen=True)
 class BatchSpec:
-    """The common form of the batches of ``Data(name=…)``: a batch with specifications in place of arrays."""
+    """The common form of the batches of a part of the data: a batch with specifications in place of arrays."""
 
     structure: Any
-    name: str
+    name: PartName
 
     @property
     def signature(self) -> list[Any]:
@@ -57,7 +57,7 @@ class BatchSpec:
         try:
             tf.nest.assert_same_structure(self.structure, batch)
         except (TypeError, ValueError) as error:
-            msg = f"Data({self.name}=…): {label} has another structure than the first: {error}"
+            msg = f"{self.name}: {label} has another structure than the first: {error}"
             raise DataError(msg) from None
         tensors = []
         for spec, leaf in zip(tf.nest.flatten(self.structure), tf.nest.flatten(batch), strict=True):
@@ -68,11 +68,11 @@ class BatchSpec:
                 if isinstance(spec, tf.TensorSpec):
                     value = tf.convert_to_tensor(value, dtype=spec.dtype)
             except (TypeError, ValueError) as error:
-                msg = f"Data({self.name}=…): {label} cannot become a tensor: {error}"
+                msg = f"{self.name}: {label} cannot become a tensor: {error}"
                 raise DataError(msg) from None
             if not spec.is_compatible_with(value):
                 msg = (
-                    f"Data({self.name}=…): {label} has {_form(value)} of shape {tuple(value.shape)}; "
+                    f"{self.name}: {label} has {_form(value)} of shape {tuple(value.shape)}; "
                     f"the first batches had {_form(spec)} of {tuple(spec.shape)} (None: any); pad to one shape, or give "
                     "tf.data.Dataset.from_generator(…, output_signature=…) with the shapes"
                 )
@@ -88,7 +88,9 @@ class BatchSpec:
         )
 
 
-def standardize_batch(batch: Any, class_weight: Mapping[int, float] | None, name: str) -> Batch:
+def standardize_batch(
+    batch: Any, class_weight: Mapping[int, float] | None, name: PartName
+) -> Batch:
     """Return a batch in the form for ``train_step``, with class weights as sample weights."""
     if isinstance(batch, list):
         batch = tuple(batch)
@@ -97,14 +99,14 @@ def standardize_batch(batch: Any, class_weight: Mapping[int, float] | None, name
     if not isinstance(batch, dict) and not (isinstance(batch, tuple) and 1 <= len(batch) <= 3):
         kind = f"tuple of {len(batch)}" if isinstance(batch, tuple) else type(batch).__name__
         msg = (
-            f"Data({name}=…): a batch is a {kind}; expected (x,), (x, y) or (x, y, sample_weight), "
+            f"{name}: a batch is a {kind}; expected (x,), (x, y) or (x, y, sample_weight), "
             "or a dict of inputs"
         )
         raise DataError(msg)
     return batch if class_weight is None else with_class_weight(batch, class_weight, name)
 
 
-def with_class_weight(batch: Any, class_weight: Mapping[int, float], name: str) -> Batch:
+def with_class_weight(batch: Any, class_weight: Mapping[int, float], name: PartName) -> Batch:
     """Return ``(x, y, weights)`` for ``(x, y)``, as in ``model.fit``."""
     # The conversion of `fit`, so that the weights have the same bits.
     from keras.src.trainers.data_adapters.data_adapter_utils import class_weight_to_sample_weights
@@ -113,31 +115,31 @@ def with_class_weight(batch: Any, class_weight: Mapping[int, float], name: str) 
     return (*batch, class_weight_to_sample_weights(batch[1], class_weight))
 
 
-def _check_weighable(batch: Any, name: str) -> None:
+def _check_weighable(batch: Any, name: PartName) -> None:
     pair = isinstance(batch, tuple) and len(batch) == 2
     if not pair or tf.nest.is_nested(batch[1]) or isinstance(batch[1], tf.RaggedTensor):
         msg = (
-            f"Data({name}=…, class_weight=…): class_weight needs batches (x, y) with a single "
+            f"{name}: class_weight needs batches (x, y) with a single "
             "array of targets and no sample weights"
         )
         raise DataError(msg)
 
 
-def spec_of(batches: Iterable[Batch], name: str) -> BatchSpec:
+def spec_of(batches: Iterable[Batch], name: PartName) -> BatchSpec:
     """Return the common specification of the first of ``batches``, with any number of samples."""
     first = list(islice(batches, _PEEKED))
     if not first:
-        msg = f"Data({name}=…) has no batch; expected at least one in an epoch"
+        msg = f"{name} has no batch; expected at least one in an epoch"
         raise DataError(msg)
     try:
         structure = tf.nest.map_structure(lambda *leaves: _spec(leaves, name), *first)
     except (TypeError, ValueError) as error:
-        msg = f"Data({name}=…): the first batches have different structures: {error}"
+        msg = f"{name}: the first batches have different structures: {error}"
         raise DataError(msg) from None
     return BatchSpec(structure, name)
 
 
-def weigh_classes_of(class_weight: Mapping[int, float], name: str) -> Callable[..., Any]:
+def weigh_classes_of(class_weight: Mapping[int, float], name: PartName) -> Callable[..., Any]:
     """Return a function that maps ``(x, y)`` to ``(x, y, weights)``; other classes have weight 1."""
     classes = max(class_weight, default=0) + 1
     table = tf.constant([class_weight.get(c, 1.0) for c in range(classes)] + [1.0])
@@ -156,7 +158,7 @@ def weigh_classes_of(class_weight: Mapping[int, float], name: str) -> Callable[.
     return weigh
 
 
-def _spec(leaves: Sequence[Any], name: str) -> Any:
+def _spec(leaves: Sequence[Any], name: PartName) -> Any:
     if all(leaf is None for leaf in leaves):
         return None
     leaves = [_sparse_or_same(leaf) for leaf in leaves]
@@ -166,7 +168,7 @@ def _spec(leaves: Sequence[Any], name: str) -> Any:
     if len(ranks) != 1 or len(dtypes) != 1 or 0 in ranks:
         forms = ", ".join(f"{t.dtype}{list(t.shape)}" for t in tensors)
         msg = (
-            f"Data({name}=…): the first batches have {forms} in the same place; expected arrays "
+            f"{name}: the first batches have {forms} in the same place; expected arrays "
             "of one dtype and one rank, at least 1"
         )
         raise DataError(msg)
@@ -215,11 +217,11 @@ def _sparse_or_same(leaf: Any) -> Any:
     return leaf
 
 
-def _array(leaf: Any, name: str) -> Any:
+def _array(leaf: Any, name: PartName) -> Any:
     array = np.asarray(leaf)
     if array.dtype == object:
         msg = (
-            f"Data({name}=…): a batch contains a {type(leaf).__name__}, an array of Python "
+            f"{name}: a batch contains a {type(leaf).__name__}, an array of Python "
             "objects; give numbers of one type"
         )
         raise DataError(msg)

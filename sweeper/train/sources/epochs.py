@@ -34,7 +34,7 @@ class EpochFunctionSource(DataSource):
             inspect.signature(function).bind(0)
         except TypeError as error:
             msg = (
-                f"Data({self.name}=…) is the function {self._shown}, which cannot be called with an "
+                f"{self.name} is the function {self._shown}, which cannot be called with an "
                 f"epoch ({error}); expected `epoch -> iterable of batches`, lambda epoch: …"
             )
             raise DataError(msg) from None
@@ -58,7 +58,7 @@ class EpochFunctionSource(DataSource):
         iterable = self._function(pass_)
         if not isinstance(iterable, Iterable):
             msg = (
-                f"Data({self.name}=…): {self._shown}({pass_}) returned {shown_value(iterable)}; expected an "
+                f"{self.name}: {self._shown}({pass_}) returned {shown_value(iterable)}; expected an "
                 "iterable of batches"
             )
             raise DataError(msg)

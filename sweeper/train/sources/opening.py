@@ -17,7 +17,7 @@ import xxhash
 
 from sweeper.errors import DataError
 from sweeper.inspection.sorts import class_name
-from sweeper.train.data import Data, DataSource, SourceOptions
+from sweeper.train.data import Data, DataSource, PartName, SourceOptions, shown_option
 from sweeper.train.sources.arrays import (
     ArraySource,
     is_arrays,
@@ -29,12 +29,6 @@ from sweeper.train.sources.epochs import EpochFunctionSource, GrainSource, is_gr
 from sweeper.train.sources.pydataset import PyDatasetSource
 from sweeper.train.sources.tfdata import TfDataSource, fills_cache_in_any_order
 
-KINDS = (
-    "arrays as (x, y) or (x, y, sample_weight), a keras.utils.PyDataset, a tf.data.Dataset, a "
-    "function `epoch -> iterable of batches`, or a grain MapDataset, IterDataset or DataLoader"
-)
-"""Kinds of data that `Data` accepts, for errors."""
-
 
 def open_sources(
     data: Data, seed: np.random.SeedSequence, notify: Callable[[str], None]
@@ -43,27 +37,36 @@ def open_sources(
     train = data.train
     validation = data.validation
     if train is None:
-        msg = f"Data(train=…) is not given; a trial trains on {KINDS}"
+        name = PartName.of(data, "train")
+        msg = f"{name} is not given, the training data: {name.kinds}"
         raise DataError(msg)
     if data.validation_split:
         if not is_arrays(train):
             msg = (
-                f"Data(validation_split={data.validation_split!r}) needs arrays, and "
-                f"Data(train=…) is a {class_name(type(train))}; give Data(validation=…) instead"
+                f"{shown_option(data, 'validation_split', data.validation_split)} needs arrays, and "
+                f"{PartName.of(data, 'train')} is a {kind_of(train)}; give "
+                f"{PartName.of(data, 'validation')} instead"
             )
             raise DataError(msg)
-        train, validation = split_arrays(train, data.validation_split)
+        train, validation = split_arrays(data)
     order = seed if data.shuffle else None
-    options = SourceOptions("train", notify, order, data.class_weight)
+    options = SourceOptions(PartName.of(data, "train"), notify, order, data.class_weight)
     source = _open(train, options, batch_size=data.batch_size)
     if source.endless and data.steps_per_epoch is None:
-        msg = "Data(train=…) never ends; give Data(steps_per_epoch=…)"
+        msg = f"{source.name} never ends; give {shown_option(data, 'steps_per_epoch')}"
         raise DataError(msg)
     if validation is None:
         return source, None
     test = _open_to_measure(data, "validation", validation, data.validation_steps, notify)
     _check_shared(source, test, data, notify)
     return source, test
+
+
+def kind_of(data: Any) -> str:
+    """Return the kind of ``data`` for errors, by its public name."""
+    if isinstance(data, tf.data.Dataset):
+        return "tf.data.Dataset"
+    return class_name(type(data)).removeprefix("builtins.")
 
 
 def passes_end_within(data: Data, source: DataSource, epochs: int) -> str | None:
@@ -73,10 +76,17 @@ def passes_end_within(data: Data, source: DataSource, epochs: int) -> str | None
     if source.by_epoch or not limit or not steps or steps % limit == 0 or epochs * limit <= steps:
         return None
     return (
-        f"Data(steps_per_epoch={limit:,}): a pass over the training data has {steps:,} "
+        f"{shown_option(data, 'steps_per_epoch', limit)}: a pass over the training data has {steps:,} "
         "batches, so a pass ends inside an epoch, and the epoch continues with the next pass; "
         "model.fit would end the epoch there. For one pass per epoch, leave steps_per_epoch out"
     )
+
+
+def validation_data(data: Data) -> Any:
+    """Return the validation data: those that the user gave, or a part of the training data; None without any."""
+    if data.validation_split:
+        return split_arrays(data)[1]
+    return data.validation
 
 
 def caches_filled_without_determinism(data: Data) -> Iterator[str]:
@@ -84,7 +94,7 @@ def caches_filled_without_determinism(data: Data) -> Iterator[str]:
     for name, part in (("train", data.train), ("validation", data.validation)):
         if isinstance(part, tf.data.Dataset) and fills_cache_in_any_order(part):
             yield (
-                f"Data({name}=…): a function before a cache() is called in parallel and is random, or has "
+                f"{PartName.of(data, name)}: a function before a cache() is called in parallel and is random, or has "
                 "deterministic=False, and this process made kernels deterministic only in fit. If the dataset was iterated "
                 "before, its cache has other elements in each process, and a resumed training differs; call "
                 "tf.config.experimental.enable_op_determinism() at the top of the script"
@@ -108,16 +118,14 @@ def open_held_out(data: Data, notify: Callable[[str], None]) -> HeldOut | None:
     limit = None
     if held_out is None:
         name = "validation"
-        held_out = data.validation
+        held_out = validation_data(data)
         limit = data.validation_steps
-        if data.validation_split:
-            held_out = split_arrays(data.train, data.validation_split)[1]
     if held_out is None:
         return None
     source = _open_to_measure(data, name, held_out, limit, notify)
     if source.reshuffling:
         msg = (
-            f"Data({name}=…) is reshuffled at each iteration, so every checkpoint would "
+            f"{source.name} is reshuffled at each iteration, so every checkpoint would "
             "be measured on another order; leave the shuffle out, or give it "
             "reshuffle_each_iteration=False"
         )
@@ -130,12 +138,14 @@ def _open_to_measure(
 ) -> DataSource:
     """Return the source of validation or test data."""
     size = data.validation_batch_size or data.batch_size
-    source = _open(held_out, SourceOptions(name, notify), batch_size=size, limit=limit)
+    source = _open(
+        held_out, SourceOptions(PartName.of(data, name), notify), batch_size=size, limit=limit
+    )
     if source.endless and limit is None:
-        cure = "give Data(validation_steps=…)"
+        cure = f"give {shown_option(data, 'validation_steps')}"
         if name == "test":
             cure = "make it finite, for example with take(…)"
-        msg = f"Data({name}=…) never ends; {cure}"
+        msg = f"{source.name} never ends; {cure}"
         raise DataError(msg)
     return source
 
@@ -151,16 +161,15 @@ def _open(
         return GrainSource(data, options)
     if hasattr(data, "__next__"):
         msg = (
-            f"Data({options.name}=…) is a {class_name(type(data))}, whose position cannot be saved and which is "
-            f"exhausted after one epoch; pass the function that makes it, Data({options.name}=lambda "
-            "epoch: …)"
+            f"{options.name} is a {kind_of(data)}, whose position cannot be saved and which is "
+            f"exhausted after one epoch; pass the function that makes it, {options.name.shown('lambda epoch: …')}"
         )
         raise DataError(msg)
     if is_arrays(data):
         return ArraySource(data, options, batch_size=batch_size)
     if callable(data):
         return EpochFunctionSource(data, options)
-    msg = f"Data({options.name}=…) is a {class_name(type(data))}; expected {KINDS}"
+    msg = f"{options.name} is a {kind_of(data)}; expected {options.name.kinds}"
     raise DataError(msg)
 
 
@@ -174,12 +183,12 @@ def _check_shared(
     if not shared:
         return
     problem = (
-        "Data(train=…) and Data(validation=…) are parts of one dataset that is reshuffled in "
+        f"{train.name} and {test.name} are parts of one dataset that is reshuffled in "
         "every epoch, so samples move from one part to the other"
     )
     advice = "split it before every shuffle, or give each reshuffle_each_iteration=False"
     if data.steps_per_epoch is not None or data.validation_steps is not None:
-        msg = f"{problem}, and a resumed trial could not split them as before; {advice}"
+        msg = f"{problem}, and a resumed training could not split them as before; {advice}"
         raise DataError(msg)
     notify(f"{problem}, and the validation measures samples that were trained on; {advice}")
 

@@ -39,7 +39,7 @@ class PyDatasetSource(DataSource):
         self.reads_ahead = bool(
             dataset.workers > 1 or (dataset.workers > 0 and dataset.use_multiprocessing)
         )
-        label = f"Data({self.name}=…), the PyDataset {type(dataset).__qualname__}"
+        label = f"{self.name}, the PyDataset {type(dataset).__qualname__}"
         self._shown = label
         watch = Watch(label, dataset) if self.reads_ahead else None
         random_state = _global_random()

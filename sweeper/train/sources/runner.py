@@ -126,7 +126,7 @@ class Reader:
         """Record that the iterator is exhausted; return whether the epoch continues with another pass."""
         position = self._at
         if position.drawn == 0:
-            msg = f"Data({self.source.name}=…) yielded no batch in epoch {position.epoch}; expected at least one"
+            msg = f"{self.source.name} yielded no batch in epoch {position.epoch}; expected at least one"
             raise DataError(msg)
         if not self.continues:
             return False

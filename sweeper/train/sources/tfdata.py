@@ -38,7 +38,7 @@ from tensorflow.python.ops import gen_dataset_ops
 
 from sweeper.errors import DataError, RestoreError, UncapturableError
 from sweeper.train.codec import Json, Tensors
-from sweeper.train.data import DataSource, SourceOptions
+from sweeper.train.data import DataSource, PartName, SourceOptions
 from sweeper.train.randomness.interception import STATEFUL_RANDOM
 from sweeper.train.sources.batches import BatchSpec, weigh_classes_of
 
@@ -99,7 +99,7 @@ def ops(graph: Any) -> Iterator[Any]:
 _WRITES = ("Assign", "ScatterAdd", "ScatterUpdate", "RngReadAndSkip", "RngSkip", "TableInsert")
 
 
-def refuse_captured_shuffle(node: Any, name: str) -> None:
+def refuse_captured_shuffle(node: Any, name: PartName) -> None:
     """Refuse a function of ``node`` that reads a reshuffling dataset made outside of it.
 
     Such a dataset is not an input of ``node``; it is found in TensorFlow's graph of the dataset.
@@ -112,7 +112,7 @@ def refuse_captured_shuffle(node: Any, name: str) -> None:
         for op in ops(graph_pb2.GraphDef.FromString(graph.numpy())):
             if any(op.attr[attribute].b for attribute in _RESHUFFLES):
                 msg = (
-                    f"Data({name}=…): the function of {type(node).__name__.strip('_')} reads a "
+                    f"{name}: the function of {type(node).__name__.strip('_')} reads a "
                     f"dataset made outside it, with a {op.op} that draws a new seed at each "
                     "iteration; the number of draws cannot be saved. Make that dataset inside the "
                     "function, or give its shuffle reshuffle_each_iteration=False"
@@ -120,14 +120,13 @@ def refuse_captured_shuffle(node: Any, name: str) -> None:
                 raise UncapturableError(msg)
 
 
-def refuse_unseeded(op: Any, node: Any, name: str) -> None:
+def refuse_unseeded(op: Any, node: Any, name: PartName) -> None:
     """Raise UncapturableError for an op of a function of ``node`` that is random and has no seed."""
     if op.op in STATEFUL_RANDOM and not (op.attr["seed"].i or op.attr["seed2"].i):
         msg = (
-            f"Data({name}=…): the function of {type(node).__name__.strip('_')} contains the "
+            f"{name}: the function of {type(node).__name__.strip('_')} contains the "
             f"random op {op.op} ({op.name}), which has no seed: TensorFlow draws one that cannot "
-            "be saved; make the dataset inside the data factory, where the trial's seed is set, "
-            "or give the op a seed"
+            f"be saved; {name.seeding}, or give the op a seed"
         )
         raise UncapturableError(msg)
 
@@ -214,7 +213,7 @@ class TfDataSource(DataSource):
         self._seeds = PassSeeds(self.reshuffling.values(), cached(dataset))
         if self.written and (limited or not cached(dataset).isdisjoint(writing)):
             msg = (
-                f"Data({self.name}=…): a function of this dataset writes a variable (for example of a "
+                f"{self.name}: a function of this dataset writes a variable (for example of a "
                 "Keras layer or generator with random state), and is not called exactly once for "
                 "each element of an epoch: a cache() keeps its results, or validation_steps ends an "
                 "iteration early. Call cache() before it, add a take(…) at the end, or put the layer into "
@@ -227,20 +226,20 @@ class TfDataSource(DataSource):
         self._processors = _processors() if sized else None
         if self._processors is not None:
             self.notify(
-                f"Data({self.name}=…): an interleave(…) without cycle_length reads as many inputs at "
+                f"{self.name}: an interleave(…) without cycle_length reads as many inputs at "
                 f"once as there are processors ({self._processors} here), so its order depends on "
-                "that number, and a trial resumes only with the same number; give cycle_length=…"
+                "that number, and training resumes only with the same number; give cycle_length=…"
             )
 
     def _notice_reading(self, stateful: Iterable[str], *, limited: bool) -> None:
         if any("PyFunc" in op for op in stateful):
             self.notify(
-                f"Data({self.name}=…): Python functions of this dataset are called again from the beginning "
-                "of an epoch when a trial resumes, so they must return the same elements each time"
+                f"{self.name}: Python functions of this dataset are called again from the beginning "
+                "of an epoch when training resumes, so they must return the same elements each time"
             )
         elif self.endless and not limited:
             self.notify(
-                f"Data({self.name}=…): a resumed trial reads all earlier batches of an endless dataset "
+                f"{self.name}: a resumed training reads all earlier batches of an endless dataset "
                 "again. To avoid this, leave out the repeat(): steps_per_epoch continues from pass to "
                 "pass by itself"
             )
@@ -273,7 +272,7 @@ class TfDataSource(DataSource):
         processors = saved.get("processors", self._processors)
         if processors != self._processors:
             msg = (
-                f"Data({self.name}=…): an interleave(…) without cycle_length read {processors} inputs "
+                f"{self.name}: an interleave(…) without cycle_length read {processors} inputs "
                 "at once where the checkpoint was written, one for each processor, and would "
                 f"read {self._processors} here, in another order; resume on a machine with {processors} "
                 "processors, or train from the beginning with cycle_length=…"
@@ -285,7 +284,7 @@ class TfDataSource(DataSource):
             shape = getattr(spec, "shape", None)
             if shape is not None and shape.rank == 0:
                 msg = (
-                    f"Data({self.name}=…): the dataset's elements are single samples, {spec}; "
+                    f"{self.name}: the dataset's elements are single samples, {spec}; "
                     "call .batch(…) on it"
                 )
                 raise DataError(msg)
@@ -296,9 +295,8 @@ class TfDataSource(DataSource):
             return False
         if not np.any(node._seed) and not np.any(node._seed2):
             msg = (
-                f"Data({self.name}=…): {kind.strip('_')} has no seed, so TensorFlow draws one "
-                "that cannot be saved; make the dataset inside the data factory, where the "
-                "trial's seed is set, or give it seed=…"
+                f"{self.name}: {kind.strip('_')} has no seed, so TensorFlow draws one "
+                f"that cannot be saved; {self.name.seeding}, or give it seed=…"
             )
             raise UncapturableError(msg)
         return draws_new_seeds(node)

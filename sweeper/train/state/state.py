@@ -112,6 +112,10 @@ def epochs_in(loaded: LoadedCheckpoint) -> tuple[EpochRecord, ...]:
     return tuple(EpochRecord(epoch, metrics) for epoch, metrics in saved)
 
 
+_SHOWN = {"train": "training", "validation": "validation"}
+"""What errors call a use of data."""
+
+
 class DataPosition(Component):
     """Component of the state of the data sources besides epoch and step."""
 
@@ -138,7 +142,7 @@ class DataPosition(Component):
             kind = None if runner is None else type(runner.source).__name__
             if saved_kind != kind:
                 misfits.append(
-                    f"Data({use}=…): the checkpoint has {saved_kind}, and the study gives {kind}"
+                    f"{_SHOWN[use]} data: the checkpoint has {saved_kind}, and this training has {kind}"
                 )
         return misfits
 
@@ -197,7 +201,7 @@ class Reopening(Component):
     def mismatches(self, saved: Json, tensors: Mapping[str, Any]) -> list[str]:
         del tensors
         return [
-            f"Data({use}=…) was to be read again after a resume, and is not now"
+            f"{_SHOWN[use]} data: they were to be read again after a resume, and are not now"
             for use in saved
             if use not in self._data
         ]

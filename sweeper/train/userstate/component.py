@@ -134,7 +134,12 @@ class UserState(Component):
         covered = {*_variables_of(walk.holders), *(id(variable.value) for variable in others)}
         return {
             use: [
-                (ObjectPath(f"Data({use}=…)").noted(f"variable {index} of its functions"), variable)
+                (
+                    ObjectPath(self._roots.shown.get(use, use)).noted(
+                        f"variable {index} of its functions"
+                    ),
+                    variable,
+                )
                 for index, variable in enumerate(variables.values())
                 if id(variable) not in covered
             ]

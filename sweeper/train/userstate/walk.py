@@ -91,6 +91,7 @@ class Roots:
         tracked: Objects that the user registered, by name.
         data: Objects or functions of data, by ``train`` and ``validation``; no arrays, which training
             copies.
+        shown: Names of the data for errors, by use.
         read_ahead: The uses of ``data`` that threads read ahead of the training.
         written: Variables that reading the data ahead writes, by use and identity.
         exempt: Objects with their own methods for their state.
@@ -101,6 +102,7 @@ class Roots:
     model: keras.Model
     callbacks: Sequence[keras.callbacks.Callback] = ()
     data: Mapping[str, Any] = field(default_factory=dict)
+    shown: Mapping[str, str] = field(default_factory=dict)
     read_ahead: frozenset[str] = frozenset()
     written: Mapping[str, Mapping[int, Any]] = field(default_factory=dict)
     exempt: Sequence[Any] = ()
@@ -136,7 +138,7 @@ class Roots:
     def by_use(self) -> dict[str, list[tuple[ObjectPath, Any]]]:
         roots: dict[str, list[tuple[ObjectPath, Any]]] = {"train": [], "validation": []}
         for use, data in self.data.items():
-            roots[use].append((ObjectPath(f"Data({use}=…)"), data))
+            roots[use].append((ObjectPath(self.shown.get(use, use)), data))
         return roots
 
 

@@ -821,7 +821,7 @@ function drawLines(list, shown) {
   const pathOf = (trial) => {
     const points = shown.map((axis, index) => {
       const value = axis.value(trial);
-      const y = value === undefined ? BOTTOM + 22 : yOf(scales[index].at(value));
+      const y = value === undefined ? UNSET : yOf(scales[index].at(value));
       return `${x(index).toFixed(1)},${y.toFixed(1)}`;
     });
     return svg("path", { d: `M${points.join("L")}` }, svg("title", {}, `trial ${trial.number}: ${params(trial.params)}`));
@@ -829,7 +829,11 @@ function drawLines(list, shown) {
   const paths = new Map(list.map((trial) => [trial.number, pathOf(trial)]));
   root.style.setProperty("--faint", Math.max(0.08, Math.min(0.45, 60 / list.length)));
   const anchors = ["start", ...shown.slice(2).map(() => "middle"), "end"];
-  const drawnAxes = shown.map((axis, index) => parallelAxis(axis, scales[index], x(index), index % 2, anchors[index]));
+  const drawnAxes = shown.map((axis, index) => {
+    // A conditional parameter, which some trials do not have.
+    const unset = list.some((trial) => axis.value(trial) === undefined);
+    return parallelAxis(axis, scales[index], x(index), index % 2, anchors[index], unset);
+  });
   root.append(...paths.values(), ...drawnAxes.map(({ group }) => group));
   $("parallel-picture").replaceChildren(root);
   parallel.show = (numbers, marked) => {
@@ -841,6 +845,7 @@ function drawLines(list, shown) {
   };
 }
 
+const UNSET = BOTTOM + 22; // the place of trials without a value
 const yOf = (share) => BOTTOM - (BOTTOM - TOP) * share;
 
 // A value's place on an axis as a share of its length, the range within two shares, and the shares of a range.
@@ -878,7 +883,7 @@ function scaleOf(axis) {
   };
 }
 
-function parallelAxis(axis, scale, x, isOdd, anchor) {
+function parallelAxis(axis, scale, x, isOdd, anchor, unset) {
   const cut = (text, most) => (text.length > most ? `${text.slice(0, most - 1)}…` : text);
   const brush = svg("rect", { class: "brush", x: x - 8, width: 16 });
   const place = ([low, high]) => {
@@ -906,11 +911,12 @@ function parallelAxis(axis, scale, x, isOdd, anchor) {
     setRange(axis.key, high - low < 0.015 ? null : scale.within(low, high));
   });
   const tick = ([text, share]) => svg("text", { x: x + 4, y: yOf(share) + 4 }, cut(text, 12));
+  const none = unset ? [svg("text", { x: x + 4, y: UNSET + 4 }, "not set")] : [];
   const label = svg("text", { x, y: isOdd ? 14 : 30, "text-anchor": anchor }, cut(axis.label, 18));
   label.append(svg("title", {}, axis.label));
   const line = svg("line", { class: "axis", x1: x, x2: x, y1: TOP, y2: BOTTOM });
   return {
-    group: svg("g", {}, line, label, ...scale.ticks.slice(0, 12).map(tick), brush, hold),
+    group: svg("g", {}, line, label, ...scale.ticks.slice(0, 12).map(tick), ...none, brush, hold),
     placeBrush: () => place(filters.ranges.has(axis.key) ? scale.ends(filters.ranges.get(axis.key)) : [0, 0]),
   };
 }
