@@ -31,7 +31,7 @@ from ratios import Ratio, alternate
 
 from sweeper.checkpoint.store import CheckpointStore
 from sweeper.checkpoint.writer import BackgroundWriter
-from sweeper.spec.checkpointing import Keep
+from sweeper.declarations.checkpointing import Keep
 from sweeper.support.tensorflow_start import configure_tensorflow
 from sweeper.train.data import PartName, SourceOptions
 from sweeper.train.loop.runners import make_runner

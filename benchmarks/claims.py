@@ -30,8 +30,8 @@ from sweeper.db.attempts import Ending
 from sweeper.db.database import Database
 from sweeper.db.maintenance import copied_tables
 from sweeper.db.repository import Claim, Repository, StudyRow, WorkerIdentity
+from sweeper.declarations.space import FloatRange
 from sweeper.records.results import CheckpointRecord, EpochRecord
-from sweeper.spec.space import FloatRange
 
 TRIALS = 1000
 THERE = 10_000

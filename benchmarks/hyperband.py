@@ -5,7 +5,7 @@ configurations of learning rate, units, dropout and momentum on the digits that 
 
 Every configuration is trained whole, once, as a study of sweeper's. A promoted trial is the same trial
 run whole (`tests/train/test_pausing.py`), so what Hyperband gives, and after how many epochs, follows
-from the curves: its rounds and decisions are `sweeper.spec.budgets`' own. For the first seed the study under
+from the curves: its rounds and decisions are `sweeper.declarations.budgets`' own. For the first seed the study under
 Hyperband is run as well, and must have decided the same. Optuna's ``HyperbandPruner`` is shown the same
 curves, trial after trial in one process, as its users run it.
 
@@ -29,9 +29,9 @@ from digits import load_data
 from ratios import Ratio
 
 from sweeper import Hyperband, Study, Trial
+from sweeper.declarations.budgets import describe_budget, promoted, rung_schedule
+from sweeper.declarations.searching import Objective
 from sweeper.records.results import TrialRecord
-from sweeper.spec.budgets import describe_budget, promoted, rung_schedule
-from sweeper.spec.searching import Objective
 
 BOUND = 1 / 3
 

@@ -25,6 +25,7 @@ from typing import Any
 
 from sweeper.db.database import Database
 from sweeper.db.repository import Repository, StudyRow, WorkerIdentity
+from sweeper.declarations.space import FloatRange, IntRange
 from sweeper.definition.definition import StudyDefinition
 from sweeper.records.results import EpochRecord
 from sweeper.run.protocol.messages import (
@@ -39,7 +40,6 @@ from sweeper.run.serving import run_slots
 from sweeper.run.worker.context import SlotContext, StudyAccess
 from sweeper.run.worker.slot import serve_slot
 from sweeper.search.spec import look_back, search_spec
-from sweeper.spec.space import FloatRange, IntRange
 from sweeper.support.paths import RunPaths
 
 WORKERS = 8

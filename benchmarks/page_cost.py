@@ -25,9 +25,9 @@ from playwright.sync_api import sync_playwright
 from sweeper.db.attempts import Ending
 from sweeper.db.database import Database
 from sweeper.db.repository import Claim, Repository, StudyRow, WorkerIdentity
+from sweeper.declarations.settings import load_settings
+from sweeper.declarations.space import Categorical, FloatRange, IntRange
 from sweeper.records.results import CheckpointRecord, EpochRecord
-from sweeper.spec.settings import load_settings
-from sweeper.spec.space import Categorical, FloatRange, IntRange
 from sweeper.views.page.payload import Advice, LivePayloads
 from sweeper.views.page.report import make_report
 

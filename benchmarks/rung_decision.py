@@ -23,9 +23,9 @@ from sweeper.db.attempts import Ending
 from sweeper.db.database import Database
 from sweeper.db.repository import Claim, Repository, StudyRow, WorkerIdentity
 from sweeper.db.rungs import DecidedRung
+from sweeper.declarations.budgets import Halving, describe_budget
+from sweeper.declarations.searching import Objective
 from sweeper.records.results import EpochRecord
-from sweeper.spec.budgets import Halving, describe_budget
-from sweeper.spec.searching import Objective
 
 BOUND = 1.0
 """Seconds."""

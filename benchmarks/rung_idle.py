@@ -3,7 +3,7 @@
 Usage: ``python benchmarks/rung_idle.py [TRIALS] [SWEEPS]``; 147 trials (three rounds of every bracket
 of 27 epochs) and 50 sweeps by default.
 
-The rules are those of the claim (`sweeper.spec.budgets` deals and decides), in time that costs nothing: an
+The rules are those of the claim (`sweeper.declarations.budgets` deals and decides), in time that costs nothing: an
 epoch of a trial takes log-normal time (sigma 0.5, one draw a trial), values are random. Without a window
 as with random, grid and QMC; with one as with a sampler that looks at results, which sees a trial once
 it has come to the first rung's epochs. The idle share is 1 - (time in trials) / (workers x time).
@@ -16,9 +16,15 @@ import random
 import statistics
 import sys
 
+from sweeper.declarations.budgets import (
+    Hyperband,
+    RungSchedule,
+    describe_budget,
+    promoted,
+    rung_schedule,
+)
+from sweeper.declarations.searching import Objective
 from sweeper.search.spec import look_back
-from sweeper.spec.budgets import Hyperband, RungSchedule, describe_budget, promoted, rung_schedule
-from sweeper.spec.searching import Objective
 
 WORKERS, EPOCHS, SIGMA, BOUND = 8, 27, 0.5, 0.20
 

@@ -48,6 +48,11 @@ if TYPE_CHECKING:
     from sweeper.api.fit import fit
     from sweeper.api.stored_study import StoredStudy
     from sweeper.api.study import Study, load_study
+    from sweeper.declarations.budgets import Halving, Hyperband
+    from sweeper.declarations.checkpointing import Every, Keep
+    from sweeper.declarations.retries import Retries
+    from sweeper.declarations.searching import Objective
+    from sweeper.declarations.warm_start import WarmStart
     from sweeper.definition.trial import Trial
     from sweeper.models.exported import Exported
     from sweeper.records.configurations import ConfigurationRecord
@@ -64,24 +69,19 @@ if TYPE_CHECKING:
         TrialRecord,
         TrialStatus,
     )
-    from sweeper.spec.budgets import Halving, Hyperband
-    from sweeper.spec.checkpointing import Every, Keep
-    from sweeper.spec.retries import Retries
-    from sweeper.spec.searching import Objective
-    from sweeper.spec.warm_start import WarmStart
     from sweeper.train.data import Data
     from sweeper.train.step import TrainingStep
     from sweeper.train.step_callbacks import AtStep, EverySteps
 
 _MODULES = {
-    "sweeper.spec.budgets": ("Halving", "Hyperband"),
-    "sweeper.spec.checkpointing": ("Every", "Keep"),
+    "sweeper.declarations.budgets": ("Halving", "Hyperband"),
+    "sweeper.declarations.checkpointing": ("Every", "Keep"),
     "sweeper.models.exported": ("Exported",),
     "sweeper.api.fit": ("fit",),
     "sweeper.records.configurations": ("ConfigurationRecord",),
     "sweeper.records.evaluations": ("EvaluationRecord",),
     "sweeper.records.lengths": ("LengthRecord",),
-    "sweeper.spec.retries": ("Retries",),
+    "sweeper.declarations.retries": ("Retries",),
     "sweeper.records.results": (
         "AttemptRecord",
         "BestTrial",
@@ -93,13 +93,13 @@ _MODULES = {
         "TrialRecord",
         "TrialStatus",
     ),
-    "sweeper.spec.searching": ("Objective",),
+    "sweeper.declarations.searching": ("Objective",),
     "sweeper.api.stored_study": ("StoredStudy",),
     "sweeper.api.study": ("Study", "load_study"),
     "sweeper.train.data": ("Data",),
     "sweeper.train.step": ("TrainingStep",),
     "sweeper.train.step_callbacks": ("AtStep", "EverySteps"),
-    "sweeper.spec.warm_start": ("WarmStart",),
+    "sweeper.declarations.warm_start": ("WarmStart",),
     "sweeper.definition.trial": ("Trial",),
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}

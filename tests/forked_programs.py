@@ -40,7 +40,7 @@ WARM_SERVER = (*PROGRAM, "-m", "sweeper.run.launch.warm_server")
 
 _COMMANDS_IMPORT = (
     *("alembic.command", "pydantic_settings.main"),
-    *("sweeper.cli.main", "sweeper.spec.settings", "sweeper.views.terminal.live"),
+    *("sweeper.cli.main", "sweeper.declarations.settings", "sweeper.views.terminal.live"),
     *("sweeper.run.run", "sweeper.run.serving"),
     *("sweeper.db.repository", "sweeper.checks.verify"),
     *("IPython.core.interactiveshell", "sklearn.datasets"),  # of the documentation's pages

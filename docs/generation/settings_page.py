@@ -8,12 +8,12 @@ from typing import Any
 
 import griffe
 
-from sweeper.spec import settings
-from sweeper.spec.settings import CONFIGURATION_FILE, Settings
+from sweeper.declarations import settings
+from sweeper.declarations.settings import CONFIGURATION_FILE, Settings
 
 _HEAD = f"""# Settings: flags, environment, `{CONFIGURATION_FILE}`
 
-<!-- Made from `sweeper/spec/settings.py`. -->
+<!-- Made from `sweeper/declarations/settings.py`. -->
 
 Each setting is looked for on its own: first the flag, then the environment, then `{CONFIGURATION_FILE}`
 in the current directory, then the default. So one may come from here and another from there. A key

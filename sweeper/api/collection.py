@@ -24,11 +24,11 @@ from sweeper.checkpoint.remote_objects import is_marked_corrupt_remote, listed_o
 from sweeper.checkpoint.remote_store import open_store
 from sweeper.checkpoint.store import leftovers, sweep_leftovers
 from sweeper.db.repository import Repository
+from sweeper.declarations.checkpointing import Keep, Retention, parse_keep, retention
 from sweeper.errors import CheckpointError, DefinitionError
 from sweeper.records.printing import json_fields
 from sweeper.records.results import TrialRecord
 from sweeper.run.worker.checkpoints import check_directories, present_path
-from sweeper.spec.checkpointing import Keep, Retention, parse_keep, retention
 from sweeper.support.paths import (
     Location,
     RemotePath,

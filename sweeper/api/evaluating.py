@@ -16,6 +16,7 @@ from pathlib import Path
 
 from sweeper.db.database import Database
 from sweeper.db.repository import Repository
+from sweeper.declarations.searching import Objective
 from sweeper.definition.definition import StudyDefinition, StudySettings
 from sweeper.definition.loading import split_data_target
 from sweeper.definition.trial import Trial
@@ -50,7 +51,6 @@ from sweeper.run.signals import interrupting
 from sweeper.run.stored_study import begun_before_a_change
 from sweeper.run.study_plan import unchanged_settings
 from sweeper.run.worker.checkpoints import locate
-from sweeper.spec.searching import Objective
 from sweeper.support.calling import run_side_by_side
 from sweeper.support.paths import RunPaths
 from sweeper.support.shown import shown_value

@@ -25,6 +25,14 @@ from sweeper.checkpoint.identity import Origin, claim_directory, read_marker
 from sweeper.checkpoint.reading import load_newest, read_kept
 from sweeper.checkpoint.store import CheckpointStore, sweep_leftovers
 from sweeper.checkpoint.writer import BackgroundWriter
+from sweeper.declarations.checkpointing import (
+    CheckpointEvery,
+    Every,
+    Keep,
+    KeptCheckpoint,
+    parse_every,
+)
+from sweeper.declarations.warm_start import WarmStart, checked_warm_start
 from sweeper.errors import (
     FactoryError,
     ForeignCheckpointError,
@@ -32,8 +40,6 @@ from sweeper.errors import (
     UsageError,
 )
 from sweeper.run.signals import StopRequests, handled, signals_to_stop
-from sweeper.spec.checkpointing import CheckpointEvery, Every, Keep, KeptCheckpoint, parse_every
-from sweeper.spec.warm_start import WarmStart, checked_warm_start
 from sweeper.support.paths import RemotePath, parse_location
 from sweeper.support.shown import shown_url
 from sweeper.train.loop.plan import Observer

@@ -22,6 +22,9 @@ from sweeper.checkpoint.identity import Origin
 from sweeper.checkpoint.reading import load_checkpoint, read_kept
 from sweeper.db.database import Database
 from sweeper.db.repository import Repository, StudyRow
+from sweeper.declarations.checkpointing import KeptCheckpoint, best_checkpoint
+from sweeper.declarations.repeating import Repeating
+from sweeper.declarations.space import CategoricalChoice, Distribution
 from sweeper.definition.definition import StudyDefinition
 from sweeper.errors import CheckpointError, ForeignCheckpointError, ParameterError, UsageError
 from sweeper.models.exported import Exported, check_code, check_format, check_target
@@ -32,9 +35,6 @@ from sweeper.records.results import TrialRecord
 from sweeper.run.launch.sources import load_source, recall_source, source_of, target_source
 from sweeper.run.protocol.messages import StudySource
 from sweeper.run.worker.checkpoints import locate
-from sweeper.spec.checkpointing import KeptCheckpoint, best_checkpoint
-from sweeper.spec.repeating import Repeating
-from sweeper.spec.space import CategoricalChoice, Distribution
 from sweeper.support.paths import (
     Location,
     RunPaths,
@@ -48,8 +48,8 @@ if TYPE_CHECKING:
     import keras
 
     from sweeper.checks.verify import StudyVerification
+    from sweeper.declarations.settings import Settings
     from sweeper.models.rebuilding import ModelBuilder
-    from sweeper.spec.settings import Settings
 
 _WITHOUT_END = {
     "pruned": "was pruned before the end of its training",
@@ -285,8 +285,8 @@ class StudyModels:
         import secrets
 
         from sweeper.checks.verify import VerifyRequest, verify_study
+        from sweeper.declarations.settings import load_settings
         from sweeper.run.options import WorkerOptions
-        from sweeper.spec.settings import load_settings
         from sweeper.views.terminal.live import listening
 
         source = None

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, Literal
 from sweeper.api.models import StudyModels
 from sweeper.db.database import Database
 from sweeper.db.repository import Repository
+from sweeper.declarations.observing import checked_observations
 from sweeper.definition.definition import StudyDefinition
 from sweeper.errors import DatabaseUnavailableError, StudyFileError, UnknownStudyError
 from sweeper.records.results import StudyResults, StudyStatus, TrialRecord
-from sweeper.spec.observing import checked_observations
 from sweeper.support.shown import shown_url
 
 if TYPE_CHECKING:

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, overload
 
+from sweeper.declarations.arguments import checked_whole, with_named_arguments
 from sweeper.definition.definition import StudyDefinition
 from sweeper.definition.loading import end_reading, load_definition
 from sweeper.errors import StudyFileError, UnknownStudyError, UsageError
 from sweeper.records.lengths import Extension
 from sweeper.records.results import StudyStatus
-from sweeper.spec.arguments import checked_whole, with_named_arguments
 from sweeper.support.directories import roots_of
 from sweeper.support.paths import is_name
 from sweeper.support.shown import shown_url
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
     from sweeper.api.stored_study import StoredStudy
     from sweeper.checks.check import CheckReport
     from sweeper.checks.verify import StudyVerification
+    from sweeper.declarations.repeating import ConfirmRequest
+    from sweeper.declarations.searching import Direction
+    from sweeper.declarations.settings import Settings
     from sweeper.records.evaluations import EvaluationRecord
     from sweeper.records.events import Listener
     from sweeper.records.results import StudyResults
-    from sweeper.spec.repeating import ConfirmRequest
-    from sweeper.spec.searching import Direction
-    from sweeper.spec.settings import Settings
 
 
 @with_named_arguments
@@ -215,7 +215,7 @@ class Study(StudyDefinition):
             DefinitionChangedError: The definition or its code has changed since the trials ran.
             SweeperError: As for `run`.
         """
-        from sweeper.spec.repeating import ConfirmRequest
+        from sweeper.declarations.repeating import ConfirmRequest
 
         request = ConfirmRequest(best, tuple(trials or ()), repeats, at_most)
         return self.run(confirm=request, **options)
@@ -457,7 +457,7 @@ def _settings(
     checkpoints_dir: str | Path | None = None,
     **more: Any,
 ) -> Settings:
-    from sweeper.spec.settings import load_settings
+    from sweeper.declarations.settings import load_settings
 
     return load_settings(
         storage=storage,

@@ -20,8 +20,8 @@ from sweeper.checkpoint.format import LoadedCheckpoint, Snapshot, checkpoint_nam
 from sweeper.checkpoint.reading import list_checkpoints, load_checkpoint, read_manifest
 from sweeper.checkpoint.remote_store import Store
 from sweeper.checkpoint.tensors import ArrayLike, as_array, entry_of
+from sweeper.declarations.checkpointing import KeptCheckpoint
 from sweeper.errors import CheckpointError
-from sweeper.spec.checkpointing import KeptCheckpoint
 from sweeper.support.paths import Location
 
 _SAME = "same_as"

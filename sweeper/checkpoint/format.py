@@ -40,8 +40,8 @@ from sweeper.checkpoint.tensors import (
     TensorEntry,
     read_tensors,
 )
+from sweeper.declarations.checkpointing import KeptCheckpoint
 from sweeper.errors import CheckpointError, CorruptCheckpointError
-from sweeper.spec.checkpointing import KeptCheckpoint
 from sweeper.support.installation import VERSION
 from sweeper.support.paths import Location
 from sweeper.support.versions import version_of

@@ -29,8 +29,8 @@ from sweeper.checkpoint.format import (
     read_verified,
 )
 from sweeper.checkpoint.identity import CheckpointName, Origin
+from sweeper.declarations.checkpointing import KeptCheckpoint
 from sweeper.errors import CheckpointError, CorruptCheckpointError, ForeignCheckpointError
-from sweeper.spec.checkpointing import KeptCheckpoint
 from sweeper.support.paths import Location, RemotePath, scratch_directory
 
 Notify = Callable[[str], None]

@@ -44,8 +44,8 @@ from sweeper.checkpoint.identity import CheckpointName, Origin, unfinished_name
 from sweeper.checkpoint.operations import FileOperations
 from sweeper.checkpoint.remote_objects import advice_on_store, list_remote, objects_at
 from sweeper.checkpoint.store import CheckpointStore
+from sweeper.declarations.checkpointing import KeptCheckpoint
 from sweeper.errors import CheckpointError
-from sweeper.spec.checkpointing import KeptCheckpoint
 from sweeper.support.paths import Location, RemotePath
 
 

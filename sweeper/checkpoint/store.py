@@ -46,8 +46,8 @@ from sweeper.checkpoint.identity import (
 from sweeper.checkpoint.operations import FileOperations
 from sweeper.checkpoint.reading import list_checkpoints, list_local
 from sweeper.checkpoint.tensors import TensorFile
+from sweeper.declarations.checkpointing import KeptCheckpoint
 from sweeper.errors import CheckpointError
-from sweeper.spec.checkpointing import KeptCheckpoint
 from sweeper.support.paths import Location, RemotePath
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)

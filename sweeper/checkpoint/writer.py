@@ -23,8 +23,8 @@ from typing import Self
 
 from sweeper.checkpoint.format import Snapshot
 from sweeper.checkpoint.remote_store import Store
+from sweeper.declarations.checkpointing import KeptCheckpoint, Retention
 from sweeper.errors import CheckpointError
-from sweeper.spec.checkpointing import KeptCheckpoint, Retention
 from sweeper.support.paths import Location
 
 

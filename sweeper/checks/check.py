@@ -30,6 +30,7 @@ from pathlib import Path
 from typing import Any
 
 from sweeper.checks.disk import Disk
+from sweeper.declarations.space import CategoricalChoice, Distribution
 from sweeper.definition.definition import StudySettings
 from sweeper.definition.loading import split_target
 from sweeper.errors import Interrupted
@@ -57,7 +58,6 @@ from sweeper.run.replays import (
 from sweeper.search.sampling import SearchSession, open_search
 from sweeper.search.spaces import check_grid
 from sweeper.search.spec import SamplerSpec, needs_definition, search_spec
-from sweeper.spec.space import CategoricalChoice, Distribution
 from sweeper.support.directories import roots_of
 from sweeper.support.paths import scratch_directory
 from sweeper.views.formats import one_line, size_text, time_text

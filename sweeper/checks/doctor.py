@@ -20,8 +20,8 @@ from packaging.requirements import Requirement
 from packaging.version import Version
 
 from sweeper.db.faults import parse_url
+from sweeper.declarations.settings import Settings
 from sweeper.records.diagnoses import Diagnosis, Diagnostic, Level
-from sweeper.spec.settings import Settings
 from sweeper.support.installation import DISTRIBUTION, VERSION, install_command
 from sweeper.support.versions import TESTED, Environment, kept_result, version_of
 

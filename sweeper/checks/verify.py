@@ -29,6 +29,7 @@ from sweeper.checkpoint.identity import CheckpointName
 from sweeper.checkpoint.reading import list_checkpoints, load_checkpoint, read_file, read_manifest
 from sweeper.db.database import Database
 from sweeper.db.repository import Repository
+from sweeper.declarations.checkpointing import KeptCheckpoint
 from sweeper.definition.definition import StudySettings
 from sweeper.errors import (
     CheckpointError,
@@ -71,7 +72,6 @@ from sweeper.run.signals import interrupting
 from sweeper.run.stored_study import begun_before_a_change
 from sweeper.run.study_plan import unchanged_settings
 from sweeper.run.worker.checkpoints import listed_checkpoints, present_path
-from sweeper.spec.checkpointing import KeptCheckpoint
 from sweeper.support.calling import run_side_by_side
 from sweeper.support.paths import (
     Location,

@@ -56,7 +56,7 @@ def observe(
     if optuna_study is not None and from_optuna is None:
         msg = f"--optuna-study {optuna_study} without --from-optuna; give the database, too"
         raise UsageError(msg)
-    from sweeper.spec.observing import ForeignObservation, read_observations
+    from sweeper.declarations.observing import ForeignObservation, read_observations
 
     settings = flags.settings()
     with open_repository(settings) as repository:

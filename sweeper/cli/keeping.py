@@ -235,7 +235,7 @@ def gc(
 ) -> None:
     """Delete checkpoints that no rule keeps, and remains of crashes. Running trials keep everything."""
     from sweeper.api.collection import collect
-    from sweeper.spec.checkpointing import Keep
+    from sweeper.declarations.checkpointing import Keep
 
     settings = flags.settings()
     keep = None if keep_last is None else Keep(last=keep_last)

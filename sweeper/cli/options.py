@@ -19,8 +19,8 @@ from sweeper.support.paths import check_name, is_name
 
 if TYPE_CHECKING:
     from sweeper.db.repository import Repository
+    from sweeper.declarations.settings import Settings
     from sweeper.run.options import WorkerOptions
-    from sweeper.spec.settings import Settings
     from sweeper.views.terminal.lines import Verbosity
 
 _PATIENCE = 1.0
@@ -341,7 +341,7 @@ class Flags:
 
     def settings(self) -> "Settings":
         """Return the settings resolved from options, environment and file."""
-        from sweeper.spec.settings import Settings, load_settings
+        from sweeper.declarations.settings import Settings, load_settings
 
         return load_settings(
             **{name: value for name, value in vars(self).items() if name in Settings.model_fields}

@@ -23,14 +23,14 @@ from sweeper.cli.options import (
     study_name,
 )
 from sweeper.cli.output import print_csv, print_json, print_table
+from sweeper.declarations.repeating import confirmation_name
 from sweeper.errors import DefinitionError, Interrupted, SweeperError, UsageError
-from sweeper.spec.repeating import confirmation_name
 from sweeper.support.paths import RunPaths, check_name
 
 if TYPE_CHECKING:
     from sweeper.db.repository import Repository
+    from sweeper.declarations.settings import Settings
     from sweeper.records.results import AttemptRecord, StudyStatus, TrialRecord
-    from sweeper.spec.settings import Settings
     from sweeper.views.page.payload import Advice
 
 

@@ -32,10 +32,10 @@ from sweeper.records.printing import trials_named
 from sweeper.support.directories import roots_of
 
 if TYPE_CHECKING:
+    from sweeper.declarations.repeating import ConfirmRequest
+    from sweeper.declarations.settings import Settings
     from sweeper.records.results import StudyResults
     from sweeper.run.options import HostSpec
-    from sweeper.spec.repeating import ConfirmRequest
-    from sweeper.spec.settings import Settings
     from sweeper.views.terminal.lines import Verbosity
 
 FAILED_TRIALS = 3
@@ -124,7 +124,7 @@ def confirm(
     flags: Flags,
 ) -> None:
     """Train the leading configurations again, with new seeds, and rank them by the new values."""
-    from sweeper.spec.repeating import ConfirmRequest
+    from sweeper.declarations.repeating import ConfirmRequest
 
     request = ConfirmRequest(best, tuple(trial or ()), repeats, at_most)
     _sweep(flags, study=study, confirm=request)

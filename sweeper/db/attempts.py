@@ -40,11 +40,11 @@ from sweeper.db.tables import (
     count,
     replace_row,
 )
+from sweeper.declarations.retries import Fault
+from sweeper.declarations.space import CategoricalChoice, Distribution
 from sweeper.errors import NonFiniteError, ParameterError, StorageError, SupersededError
 from sweeper.records.results import CheckpointRecord, EpochRecord, ErrorKind, Outcome
 from sweeper.search.spaces import check_alike, from_text, range_text, to_text
-from sweeper.spec.retries import Fault
-from sweeper.spec.space import CategoricalChoice, Distribution
 
 _LONGEST_NAME = 512
 """Maximum length of a parameter's name: that of its column."""

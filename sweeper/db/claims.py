@@ -37,9 +37,9 @@ from sweeper.db.tables import (
     count,
     record_of,
 )
+from sweeper.declarations.retries import Fault
+from sweeper.declarations.space import CategoricalChoice
 from sweeper.errors import DefinitionChangedError, StorageError
-from sweeper.spec.retries import Fault
-from sweeper.spec.space import CategoricalChoice
 from sweeper.support.processes import ProcessIdentity
 
 TrialSeed = Callable[[int], int]

@@ -19,9 +19,9 @@ from sweeper.db import optuna_rows
 from sweeper.db.leases import is_lost, open_attempts
 from sweeper.db.repeats import repeating_of, skip_remaining
 from sweeper.db.tables import AnyRow, Epoch, Study, Trial, change
+from sweeper.declarations.searching import MOST_REDRAWS
 from sweeper.records.code import digest_of
 from sweeper.records.configurations import identity_of
-from sweeper.spec.searching import MOST_REDRAWS
 from sweeper.train.randomness.seeds import TrialSeeds
 
 

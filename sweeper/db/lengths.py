@@ -35,11 +35,11 @@ from sweeper.db.tables import (
     change,
     rows_by_trial,
 )
+from sweeper.declarations.observing import ForeignObservation
+from sweeper.declarations.searching import At, value_at
 from sweeper.errors import UsageError
 from sweeper.records.lengths import Extension, ExtensionPlan
 from sweeper.search.spaces import Observation
-from sweeper.spec.observing import ForeignObservation
-from sweeper.spec.searching import At, value_at
 
 
 def finished_before(connection: Connection, name: str, number: int) -> tuple[Observation, ...]:

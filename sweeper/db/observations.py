@@ -14,8 +14,8 @@ from sqlalchemy.engine import Connection
 
 from sweeper.db import optuna_rows
 from sweeper.db.tables import AnyRow, Observed, record_of
+from sweeper.declarations.observing import ForeignObservation, observed_text
 from sweeper.records.configurations import identity_of
-from sweeper.spec.observing import ForeignObservation, observed_text
 
 _IN_OPTUNA = "observations (no trials)"
 """Name of the study's attribute that Optuna's tools show."""

@@ -19,10 +19,10 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from sweeper.db.tables import UtcNow, count
+from sweeper.declarations.searching import Objective
+from sweeper.declarations.space import CategoricalChoice, Distribution
 from sweeper.errors import StorageError
 from sweeper.search.spaces import from_internal, from_text, to_internal, to_text
-from sweeper.spec.searching import Objective
-from sweeper.spec.space import CategoricalChoice, Distribution
 
 _metadata = sa.MetaData()
 

@@ -16,9 +16,9 @@ from sqlalchemy.engine import Connection
 
 from sweeper.db import optuna_rows
 from sweeper.db.tables import AnyRow, Study, Trial, change
+from sweeper.declarations.repeating import Repeating
 from sweeper.records.comparisons import race
 from sweeper.records.results import is_or_are
-from sweeper.spec.repeating import Repeating
 from sweeper.train.randomness.seeds import TrialSeeds
 
 

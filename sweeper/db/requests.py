@@ -61,10 +61,10 @@ from sweeper.db.tables import (
     change,
     count,
 )
+from sweeper.declarations.observing import ForeignObservation
+from sweeper.declarations.repeating import CONFIRMING, Repeating
 from sweeper.errors import UsageError
 from sweeper.search.spaces import from_text, observed_value, to_optuna
-from sweeper.spec.observing import ForeignObservation
-from sweeper.spec.repeating import CONFIRMING, Repeating
 
 if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution

@@ -38,10 +38,10 @@ from sweeper.db.tables import (
     record_of,
     rows_by_trial,
 )
+from sweeper.declarations.budgets import Round, RungSchedule, promoted, rung_schedule
 from sweeper.errors import DefinitionError, UsageError
 from sweeper.records.lengths import ComparedTrial, RungDecision, RungRecord
 from sweeper.records.results import is_or_are
-from sweeper.spec.budgets import Round, RungSchedule, promoted, rung_schedule
 
 WAITS = "waits"
 PROMOTED = "promoted"

@@ -49,6 +49,8 @@ from sweeper.db.tables import (
     rows_by_trial,
 )
 from sweeper.db.verdicts import read_exactness
+from sweeper.declarations.repeating import confirmation_name
+from sweeper.declarations.searching import Objective
 from sweeper.files.uses import FileUse, uses_from_json
 from sweeper.records.code import CodeGroup, Environment, short_code
 from sweeper.records.conditions import matching
@@ -69,8 +71,6 @@ from sweeper.records.results import (
     TrialStatus,
     leader_of,
 )
-from sweeper.spec.repeating import confirmation_name
-from sweeper.spec.searching import Objective
 
 _NUMBER = re.compile(r"0x[0-9a-fA-F]+|\d+(\.\d+)?([eE][+-]?\d+)?")
 """Parts of an error message that differ in the same error of two trials."""

@@ -31,13 +31,13 @@ from sweeper.db.tables import (
     count,
     record_of,
 )
+from sweeper.declarations.observing import ForeignObservation
+from sweeper.declarations.repeating import Repeating
+from sweeper.declarations.searching import Direction, Objective, check_whole_configurations
 from sweeper.definition.definition import POLICY, SEARCH, definition_fingerprint
 from sweeper.errors import DefinitionChangedError, DefinitionError, StorageError, UnknownStudyError
 from sweeper.records.code import CodeFingerprint
 from sweeper.search.spaces import grid_point
-from sweeper.spec.observing import ForeignObservation
-from sweeper.spec.repeating import Repeating
-from sweeper.spec.searching import Direction, Objective, check_whole_configurations
 from sweeper.support.installation import VERSION
 
 _MAY_DIFFER = ("target", *POLICY)

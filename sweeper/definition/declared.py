@@ -18,6 +18,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from sweeper.declarations.budgets import Halving, Hyperband
+from sweeper.declarations.checkpointing import Every, Keep
+from sweeper.declarations.retries import Retries
 from sweeper.definition.definition import StudyDefinition
 from sweeper.definition.loading import add_line, file_of, parsed_file, split_target
 from sweeper.errors import DefinitionError
@@ -27,9 +30,6 @@ from sweeper.inspection.sources import (
     is_users_source,
     outside_functions,
 )
-from sweeper.spec.budgets import Halving, Hyperband
-from sweeper.spec.checkpointing import Every, Keep
-from sweeper.spec.retries import Retries
 
 _PLAIN: dict[str, Any] = {cls.__name__: cls for cls in (Every, Halving, Hyperband, Keep, Retries)}
 """Classes of plain values, which are made here if their arguments are literal."""

@@ -16,22 +16,25 @@ from typing import TYPE_CHECKING, Any, Final, get_args
 
 from pydantic import TypeAdapter
 
-from sweeper.errors import DefinitionError
-from sweeper.records.code import CodeFingerprint, digest_of
-from sweeper.records.exactness import AuditPolicy
-from sweeper.spec.arguments import (
+from sweeper.declarations.arguments import (
     checked_choice,
     checked_factory,
     checked_whole,
     usable_cores,
     with_named_arguments,
 )
-from sweeper.spec.budgets import Budget, describe_budget
-from sweeper.spec.checkpointing import CheckpointEvery, Every, Keep, describe_every, parse_every
-from sweeper.spec.observing import ForeignObservation, checked_observations
-from sweeper.spec.repeating import Repeating
-from sweeper.spec.retries import Retries, checked_retries, checked_seconds
-from sweeper.spec.searching import (
+from sweeper.declarations.budgets import Budget, describe_budget
+from sweeper.declarations.checkpointing import (
+    CheckpointEvery,
+    Every,
+    Keep,
+    describe_every,
+    parse_every,
+)
+from sweeper.declarations.observing import ForeignObservation, checked_observations
+from sweeper.declarations.repeating import Repeating
+from sweeper.declarations.retries import Retries, checked_retries, checked_seconds
+from sweeper.declarations.searching import (
     At,
     Direction,
     Duplicates,
@@ -47,8 +50,11 @@ from sweeper.spec.searching import (
     describe_pruner,
     given_directions,
 )
-from sweeper.spec.space import CategoricalChoice
-from sweeper.spec.warm_start import WarmStart, checked_warm_start
+from sweeper.declarations.space import CategoricalChoice
+from sweeper.declarations.warm_start import WarmStart, checked_warm_start
+from sweeper.errors import DefinitionError
+from sweeper.records.code import CodeFingerprint, digest_of
+from sweeper.records.exactness import AuditPolicy
 from sweeper.support.paths import check_name
 from sweeper.support.shown import shown_value
 
@@ -110,7 +116,7 @@ class StudySettings:
         budget: As `describe_budget` writes it.
         repeats: Number of trials of each configuration.
         confirm: Of a study that confirms another one: its ``configurations``, ``trials``,
-            ``repeats`` and ``at_most`` (`sweeper.spec.repeating`); None for other studies.
+            ``repeats`` and ``at_most`` (`sweeper.declarations.repeating`); None for other studies.
         duplicates: Treatment of a trial with the parameters of an earlier one.
         patience: Number of configurations without improvement after which the study ends; None for no such end.
         observe: Results of other trainings for the sampler.

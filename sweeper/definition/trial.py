@@ -8,8 +8,14 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TypeVar, cast
 
+from sweeper.declarations.space import (
+    Categorical,
+    CategoricalChoice,
+    Distribution,
+    FloatRange,
+    IntRange,
+)
 from sweeper.errors import ParameterError, UncapturableError
-from sweeper.spec.space import Categorical, CategoricalChoice, Distribution, FloatRange, IntRange
 
 _Choice = TypeVar("_Choice", bound=CategoricalChoice)
 _Tracked = TypeVar("_Tracked")

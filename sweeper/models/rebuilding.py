@@ -17,12 +17,12 @@ from typing import Any
 import keras
 
 from sweeper.checkpoint.format import LoadedCheckpoint
+from sweeper.declarations.space import CategoricalChoice, Distribution
 from sweeper.definition.definition import StudyDefinition
 from sweeper.definition.trial import Trial
 from sweeper.errors import RestoreError
 from sweeper.guard.factories import build, build_step
 from sweeper.guard.guard import Guard
-from sweeper.spec.space import CategoricalChoice, Distribution
 from sweeper.train.data import Data, DataSource
 from sweeper.train.loop.runners import create_variables_of_training
 from sweeper.train.randomness.generators import RecordedState, process_generators

@@ -26,8 +26,8 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Final, Literal
 
+from sweeper.declarations.repeating import Repeating
 from sweeper.records.printing import JsonRecord
-from sweeper.spec.repeating import Repeating
 
 LEVEL: Final = 0.05
 """Probability of calling a leader better than an equal configuration, over all comparisons."""

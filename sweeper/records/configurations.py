@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from statistics import fmean
 from typing import Any, Literal, Protocol
 
+from sweeper.declarations.repeating import Repeating
+from sweeper.declarations.space import CategoricalChoice
 from sweeper.records.comparisons import (
     LEVEL,
     Comparison,
@@ -21,8 +23,6 @@ from sweeper.records.comparisons import (
     tells_nothing,
 )
 from sweeper.records.printing import JsonRecord, counted
-from sweeper.spec.repeating import Repeating
-from sweeper.spec.space import CategoricalChoice
 
 TrialState = Literal["waiting", "running", "interrupted", "paused", "complete", "pruned", "failed"]
 """State of a trial. "interrupted": started, no live attempt, will be resumed. "paused": at a rung of its

@@ -11,9 +11,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from sweeper.declarations.searching import Direction, Objective, direction_of
 from sweeper.errors import UsageError
 from sweeper.records.printing import JsonRecord, counted, values_shown
-from sweeper.spec.searching import Direction, Objective, direction_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
+from sweeper.declarations.repeating import Repeating
 from sweeper.records.exactness import VerificationVerdict
 from sweeper.records.results import Outcome, Params, StudyStatus
-from sweeper.spec.repeating import Repeating
 
 _EACH_ONCE = Repeating()
 

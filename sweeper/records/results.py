@@ -14,6 +14,9 @@ from datetime import datetime
 from statistics import fmean
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
+from sweeper.declarations.observing import ForeignObservation
+from sweeper.declarations.searching import Direction, Objective
+from sweeper.declarations.space import CategoricalChoice, Distribution
 from sweeper.errors import UsageError
 from sweeper.records.code import CodeGroup
 from sweeper.records.configurations import (
@@ -36,9 +39,6 @@ from sweeper.records.printing import (
     value_shown,
     values_shown,
 )
-from sweeper.spec.observing import ForeignObservation
-from sweeper.spec.searching import Direction, Objective
-from sweeper.spec.space import CategoricalChoice, Distribution
 from sweeper.support.installation import install_command
 
 if TYPE_CHECKING:

@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sweeper.checkpoint.reading import load_checkpoint, read_kept
+from sweeper.declarations.checkpointing import KeptCheckpoint
 from sweeper.definition.definition import StudySettings
 from sweeper.errors import (
     CheckpointError,
@@ -50,7 +51,6 @@ from sweeper.run.replays import (
 from sweeper.run.stored_study import inexact
 from sweeper.run.worker.checkpoints import locate, origin_of
 from sweeper.run.worker.gpus import SlotDevice
-from sweeper.spec.checkpointing import KeptCheckpoint
 from sweeper.support.paths import RunPaths, parse_location, scratch_directory
 
 if TYPE_CHECKING:

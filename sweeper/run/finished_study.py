@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sweeper.db.peek import may_be_finished
+from sweeper.declarations.repeating import Repeating
 from sweeper.definition.declared import DeclaredStudy, DeclaringFile
 from sweeper.definition.loading import split_target
 from sweeper.records.events import StudyOpened
@@ -17,7 +18,6 @@ from sweeper.records.results import StudyResults, StudyStatus
 from sweeper.run.launch.sources import describe_source, recall_source, target_source
 from sweeper.run.options import RunRequest
 from sweeper.run.protocol.messages import StudySource
-from sweeper.spec.repeating import Repeating
 from sweeper.support.shown import shown_url
 
 if TYPE_CHECKING:

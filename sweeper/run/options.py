@@ -15,11 +15,11 @@ from sweeper.run.protocol.messages import StudySource
 from sweeper.support.paths import Location, RunPaths, absolute_location
 
 if TYPE_CHECKING:
+    from sweeper.declarations.repeating import ConfirmRequest
+    from sweeper.declarations.settings import Settings
     from sweeper.definition.definition import StudyDefinition
     from sweeper.records.events import Listener
     from sweeper.run.launch.server_process import ServerProcess
-    from sweeper.spec.repeating import ConfirmRequest
-    from sweeper.spec.settings import Settings
 
 
 DEFAULT_GRACE = 30.0

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING
 
+from sweeper.declarations.repeating import CONFIRMING
 from sweeper.definition.definition import POLICY, StudyDefinition, StudySettings
 from sweeper.errors import DefinitionError, StorageError
 from sweeper.records.events import Listener, Notice, Remark
@@ -29,7 +30,6 @@ from sweeper.run.launch.sources import (
 from sweeper.run.launch.trial_process import Launcher
 from sweeper.run.options import HostSpec, RunRequest, WorkerOptions
 from sweeper.run.protocol.messages import StudySource
-from sweeper.spec.repeating import CONFIRMING
 from sweeper.support.paths import scratch_directory
 from sweeper.support.tensorflow_start import import_tensorflow, look_for_gpus
 

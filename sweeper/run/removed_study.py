@@ -14,10 +14,10 @@ from pathlib import Path
 
 from sweeper.checkpoint.remote_objects import delete_remote, list_remote
 from sweeper.db.repository import Repository
+from sweeper.declarations.repeating import confirmation_name
 from sweeper.errors import CheckpointError, UsageError
 from sweeper.records.results import TrialRecord
 from sweeper.run.worker.checkpoints import check_directories
-from sweeper.spec.repeating import confirmation_name
 from sweeper.support.paths import END_MODEL, RemotePath, RunPaths, check_name, parse_location
 
 _ABOVE_A_CHECKPOINT = 3

@@ -22,6 +22,8 @@ from pathlib import Path
 from typing import Any
 
 from sweeper.checkpoint.reading import read_manifest
+from sweeper.declarations.checkpointing import KeptCheckpoint
+from sweeper.declarations.space import CategoricalChoice, Distribution
 from sweeper.definition.definition import StudySettings
 from sweeper.errors import ExecutionError, Interrupted
 from sweeper.records.events import (
@@ -69,8 +71,6 @@ from sweeper.run.protocol.messages import (
     Warned,
     assignment_of,
 )
-from sweeper.spec.checkpointing import KeptCheckpoint
-from sweeper.spec.space import CategoricalChoice, Distribution
 from sweeper.support.paths import Location, RunPaths
 
 _LOG_LINES = 20

@@ -6,6 +6,7 @@ from collections.abc import Collection
 from dataclasses import replace
 
 from sweeper.db.repository import Repository, StudyRow
+from sweeper.declarations.repeating import Repeating, confirmation_name
 from sweeper.errors import (
     CheckpointError,
     DefinitionChangedError,
@@ -21,7 +22,6 @@ from sweeper.run.launch.launchers import StudyCode
 from sweeper.run.options import RunRequest, WorkerOptions
 from sweeper.run.study_plan import StoredState, StudyPlan, row_of
 from sweeper.run.worker.checkpoints import check_new_study, claim_directories, locate
-from sweeper.spec.repeating import Repeating, confirmation_name
 from sweeper.support.paths import RunPaths, parse_location
 from sweeper.support.shown import shown_url
 from sweeper.train.randomness.seeds import TrialSeeds

@@ -12,6 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from sweeper.db.repository import StudyRow
+from sweeper.declarations.repeating import CONFIRMING, ConfirmRequest, Repeating, confirmation_name
 from sweeper.definition.definition import StudySettings
 from sweeper.errors import DefinitionChangedError, UnknownStudyError, UsageError
 from sweeper.records.configurations import ConfigurationRecord
@@ -23,7 +24,6 @@ from sweeper.run.options import RunRequest
 from sweeper.run.protocol.messages import StudySource
 from sweeper.search.spaces import check_grid
 from sweeper.search.spec import search_window
-from sweeper.spec.repeating import CONFIRMING, ConfirmRequest, Repeating, confirmation_name
 
 _BEST = 5
 """Number of configurations that are confirmed if none is named."""

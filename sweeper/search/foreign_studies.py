@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from sweeper.declarations.observing import ForeignObservation, checked_observations
+from sweeper.declarations.searching import Objective
 from sweeper.errors import DatabaseUnavailableError, UsageError
-from sweeper.spec.observing import ForeignObservation, checked_observations
-from sweeper.spec.searching import Objective
 from sweeper.support.shown import shown_url, without_secrets
 
 _SQLITE = "sqlite:///"

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from sweeper.declarations.searching import Objective
 from sweeper.records.results import TrialRecord
 from sweeper.search.spaces import to_optuna
 from sweeper.search.spec import quieten_optuna
-from sweeper.spec.searching import Objective
 
 FEWEST_TRIALS = 10
 """Minimum number of complete trials."""

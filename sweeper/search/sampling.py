@@ -37,6 +37,10 @@ from optuna.storages import BaseStorage, InMemoryStorage
 from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
+from sweeper.declarations.observing import ForeignObservation
+from sweeper.declarations.repeating import Repeating
+from sweeper.declarations.searching import Direction
+from sweeper.declarations.space import CategoricalChoice, Distribution, IntRange
 from sweeper.errors import ParameterError, SweeperError
 from sweeper.search.spaces import (
     Observation,
@@ -58,10 +62,6 @@ from sweeper.search.spec import (
     make_sampler,
     quietly,
 )
-from sweeper.spec.observing import ForeignObservation
-from sweeper.spec.repeating import Repeating
-from sweeper.spec.searching import Direction
-from sweeper.spec.space import CategoricalChoice, Distribution, IntRange
 from sweeper.support.error_texts import shown_error
 
 

@@ -18,9 +18,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from sweeper.declarations.space import (
+    Categorical,
+    CategoricalChoice,
+    Distribution,
+    FloatRange,
+    IntRange,
+)
 from sweeper.errors import DefinitionError, ParameterError
 from sweeper.records.results import Params
-from sweeper.spec.space import Categorical, CategoricalChoice, Distribution, FloatRange, IntRange
 
 if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution

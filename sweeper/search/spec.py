@@ -29,11 +29,11 @@ from optuna.samplers import BaseSampler, CmaEsSampler, GPSampler, RandomSampler,
 from optuna.study import Study
 from optuna.trial import FrozenTrial
 
+from sweeper.declarations.searching import BLIND_SAMPLERS, SAMPLERS, Direction
+from sweeper.declarations.space import CategoricalChoice
 from sweeper.definition.definition import StudyDefinition, StudySettings
 from sweeper.errors import DefinitionError
 from sweeper.search.spaces import Grid
-from sweeper.spec.searching import BLIND_SAMPLERS, SAMPLERS, Direction
-from sweeper.spec.space import CategoricalChoice
 from sweeper.support.installation import install_command
 from sweeper.support.shown import shown_value
 
@@ -92,7 +92,7 @@ def leaves_attributes(pruner: BasePruner | None) -> bool:
 
 
 def make_pruner(described: Mapping[str, Any]) -> BasePruner:
-    """Make the pruner that `sweeper.spec.searching.describe_pruner` described."""
+    """Make the pruner that `sweeper.declarations.searching.describe_pruner` described."""
     kind = getattr(optuna.pruners, str(described["class"]), None)
     if not isinstance(kind, type) or not issubclass(kind, BasePruner):
         msg = (

@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from sweeper.declarations.arguments import with_named_arguments
 from sweeper.errors import DataError
-from sweeper.spec.arguments import with_named_arguments
 from sweeper.support.shown import shown_value
 
 Batch = Any

@@ -11,9 +11,9 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from sweeper.declarations.space import CategoricalChoice
 from sweeper.records.evaluations import EvaluationRecord
 from sweeper.records.results import Params, StudyStatus, TrialRecord, TrialStatus
-from sweeper.spec.space import CategoricalChoice
 
 _MINUTE = 60
 _HOUR = 3600

@@ -15,6 +15,9 @@ from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderR
 from rich.table import Table
 from rich.text import Text
 
+from sweeper.declarations.observing import observed_text
+from sweeper.declarations.repeating import confirmation_name
+from sweeper.declarations.searching import Objective, direction_of
 from sweeper.records.code import CodeGroup
 from sweeper.records.comparisons import Comparison
 from sweeper.records.configurations import (
@@ -33,9 +36,6 @@ from sweeper.records.results import (
     ranked,
     twins_text,
 )
-from sweeper.spec.observing import observed_text
-from sweeper.spec.repeating import confirmation_name
-from sweeper.spec.searching import Objective, direction_of
 from sweeper.views.formats import choice_text, one_line, params_text, time_text, value_text
 
 

@@ -11,13 +11,13 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from sweeper.declarations.observing import observed_text
+from sweeper.declarations.searching import Objective
 from sweeper.records.diagnoses import Diagnosis
 from sweeper.records.evaluations import EvaluationRecord
 from sweeper.records.lengths import LengthRecord
 from sweeper.records.printing import counted
 from sweeper.records.results import AttemptRecord, StudyStatus, TrialRecord
-from sweeper.spec.observing import observed_text
-from sweeper.spec.searching import Objective
 from sweeper.views.formats import (
     choice_text,
     last_line,

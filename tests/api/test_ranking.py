@@ -5,9 +5,9 @@ from datetime import UTC, datetime
 
 import pytest
 
+from sweeper.declarations.searching import Objective
 from sweeper.errors import UsageError
 from sweeper.records.evaluations import EvaluationRecord, ranked, ranking_objective
-from sweeper.spec.searching import Objective
 
 OWN = (Objective("val_reward", "maximize"), Objective("val_loss", "minimize"))
 

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from small_models import Runner
 
+from sweeper.declarations.settings import load_settings
 from sweeper.errors import UsageError
-from sweeper.spec.settings import load_settings
 
 
 @pytest.fixture(autouse=True)

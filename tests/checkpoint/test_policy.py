@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sweeper.errors import DefinitionError
-from sweeper.spec.checkpointing import (
+from sweeper.declarations.checkpointing import (
     Every,
     Keep,
     KeptCheckpoint,
@@ -17,6 +16,7 @@ from sweeper.spec.checkpointing import (
     parse_every,
     parse_keep,
 )
+from sweeper.errors import DefinitionError
 
 
 def kept(step, loss=None, *, hours=0.0, epoch=None, good=True):

@@ -16,8 +16,8 @@ from sweeper.checkpoint.operations import FileOperations
 from sweeper.checkpoint.reading import read_kept
 from sweeper.checkpoint.store import CheckpointStore
 from sweeper.checkpoint.writer import BackgroundWriter
+from sweeper.declarations.checkpointing import Keep
 from sweeper.errors import CheckpointError
-from sweeper.spec.checkpointing import Keep
 
 WAIT = 10.0
 

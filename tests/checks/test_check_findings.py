@@ -8,6 +8,7 @@ import pytest
 
 from sweeper import Data
 from sweeper.checks.check import CheckReport, checkpoints_kept, estimate, judge, kill_of
+from sweeper.declarations.checkpointing import Every, Keep
 from sweeper.definition.definition import StudyDefinition
 from sweeper.records.findings import Finding, Line
 from sweeper.replay.comparison import Difference, compare_ends
@@ -15,7 +16,6 @@ from sweeper.replay.reports import Lengths, UserObject, UserObjects
 from sweeper.run.protocol.messages import Finished
 from sweeper.run.replays import Kill, ReplayComparison, Replayed
 from sweeper.run.trial.parts import shortened
-from sweeper.spec.checkpointing import Every, Keep
 from sweeper.train.loop.plan import TrainingPlan
 
 USER_OBJECTS = UserObjects(

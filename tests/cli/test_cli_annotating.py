@@ -12,7 +12,7 @@ from stored_study import defined, take
 from sweeper.db.attempts import Ending
 from sweeper.db.database import Database
 from sweeper.db.repository import Repository
-from sweeper.spec.space import Categorical, FloatRange
+from sweeper.declarations.space import Categorical, FloatRange
 
 VALUES = (0.5, 0.9, 0.7)
 

@@ -14,9 +14,9 @@ from sweeper.cli.main import main
 from sweeper.db.attempts import Ending
 from sweeper.db.database import Database
 from sweeper.db.repository import Claim, Repository, StudyRow, WorkerIdentity
+from sweeper.declarations.checkpointing import Keep
 from sweeper.errors import DefinitionError, ForeignCheckpointError
 from sweeper.records.results import CheckpointRecord
-from sweeper.spec.checkpointing import Keep
 from sweeper.support.paths import RunPaths
 
 

@@ -7,7 +7,7 @@ from sweeps import python
 
 from sweeper.db.database import Database
 from sweeper.db.repository import Claim, Repository, StudyRow, WorkerIdentity
-from sweeper.spec.space import Categorical, FloatRange, IntRange
+from sweeper.declarations.space import Categorical, FloatRange, IntRange
 
 HEAVY = "tensorflow keras optuna sqlalchemy pandas numpy pydantic_settings"
 

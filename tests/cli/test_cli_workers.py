@@ -55,7 +55,7 @@ def test_a_worker_is_asked_for_with_its_defaults(call, hosts):
 
 @pytest.mark.parametrize(("words", "slots"), [((), "cores"), (("--gpus", "all"), None)])
 def test_slots_come_from_the_cores_or_from_the_gpus(call, hosts, monkeypatch, words, slots):
-    from sweeper.spec.arguments import usable_cores
+    from sweeper.declarations.arguments import usable_cores
 
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
     assert call("worker", "digits", *words).code == 0

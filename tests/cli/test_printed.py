@@ -13,6 +13,8 @@ from drawn_studies import NASTY, attempt, made, trial_record
 from terminals import OPENED, Watched, with_trials
 
 from sweeper.checks.check import CheckReport, Estimate
+from sweeper.declarations.repeating import Repeating
+from sweeper.declarations.searching import Objective
 from sweeper.records.configurations import configurations_of
 from sweeper.records.events import (
     AttemptEnded,
@@ -38,8 +40,6 @@ from sweeper.records.results import (
     EpochRecord,
     ParetoTrial,
 )
-from sweeper.spec.repeating import Repeating
-from sweeper.spec.searching import Objective
 
 ENTRY = re.compile(r"^\$ ((?:[A-Z]+=\w+ )*)(.+?)(?: -> (\d))?\n((?:    .*\n|\n)+)", re.MULTILINE)
 LIST = Path(__file__).with_name("printed.txt").read_text(encoding="utf-8")

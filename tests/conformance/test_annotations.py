@@ -8,10 +8,10 @@ from stored_study import ME, defined, seed, take
 
 from sweeper.db.attempts import Ending
 from sweeper.db.maintenance import copied_tables
+from sweeper.declarations.observing import ForeignObservation
+from sweeper.declarations.space import FloatRange
 from sweeper.errors import UnknownStudyError, UsageError
 from sweeper.records.results import leading
-from sweeper.spec.observing import ForeignObservation
-from sweeper.spec.space import FloatRange
 
 RATE = FloatRange(0.0, 1.0)
 GIVEN = [ForeignObservation({"rate": n / 10}, (0.5 + n / 100,)) for n in range(3)]

@@ -15,10 +15,10 @@ from sweeper.db.attempts import Ending
 from sweeper.db.database import Database
 from sweeper.db.maintenance import copied_tables, copy_database
 from sweeper.db.repository import Repository
+from sweeper.declarations.space import Categorical, FloatRange
 from sweeper.errors import StorageError
 from sweeper.records.exactness import AuditRecord
 from sweeper.records.results import CheckpointRecord, EpochRecord
-from sweeper.spec.space import Categorical, FloatRange
 
 ROW = replace(STORED, target=6, seed=2**63 - 1)
 

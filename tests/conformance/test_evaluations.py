@@ -4,9 +4,9 @@ import pytest
 from stored_study import evaluate, take
 
 from sweeper.db.attempts import Ending
+from sweeper.declarations.space import Categorical, FloatRange
 from sweeper.errors import UnknownStudyError
 from sweeper.records.results import CheckpointRecord
-from sweeper.spec.space import Categorical, FloatRange
 
 PATH = "/runs/digits/trial-00000/attempt-01/checkpoints/step-000000020"
 

@@ -7,10 +7,10 @@ from stored_study import take
 
 from sweeper.db.attempts import Ending
 from sweeper.db.repository import StudyRow
+from sweeper.declarations.space import FloatRange
 from sweeper.errors import UnknownStudyError, UsageError
 from sweeper.records.lengths import Extension
 from sweeper.records.results import EpochRecord
-from sweeper.spec.space import FloatRange
 
 FIRST = 3
 

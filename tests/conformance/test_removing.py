@@ -10,10 +10,10 @@ from stored_study import ME, ROW, defined, evaluate, take
 
 from sweeper.db.attempts import Ending
 from sweeper.db.tables import Base
+from sweeper.declarations.space import FloatRange
 from sweeper.errors import UnknownStudyError, UsageError
 from sweeper.records.exactness import AuditRecord
 from sweeper.records.results import CheckpointRecord, EpochRecord
-from sweeper.spec.space import FloatRange
 
 LONGER = defined(epochs=4)
 CHECKPOINT = "/runs/digits/trial-00000/attempt-01/checkpoints/step-000000020"

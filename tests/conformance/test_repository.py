@@ -22,6 +22,7 @@ from sweeper.db.attempts import Ending
 from sweeper.db.database import Database
 from sweeper.db.repository import Claim, LostAttempt, StudyRow
 from sweeper.db.tables import Attempt
+from sweeper.declarations.space import Categorical, FloatRange, IntRange
 from sweeper.errors import (
     DefinitionChangedError,
     DefinitionError,
@@ -33,7 +34,6 @@ from sweeper.errors import (
 )
 from sweeper.records.lengths import Extension
 from sweeper.records.results import CheckpointRecord, EpochRecord, leading
-from sweeper.spec.space import Categorical, FloatRange, IntRange
 
 KEY = "a" * 32
 MACHINE, BOOT, NAMESPACE = ME.boot_id.split("/")

@@ -13,11 +13,11 @@ from stored_study import ME, seed, take, why_waiting
 
 from sweeper.db.database import Database
 from sweeper.db.repository import Claim, Ending, Repository, StudyRow, Waiting
+from sweeper.declarations.budgets import Halving, Hyperband, describe_budget
+from sweeper.declarations.searching import Objective
+from sweeper.declarations.space import FloatRange
 from sweeper.errors import DefinitionError, UsageError
 from sweeper.records.results import EpochRecord
-from sweeper.spec.budgets import Halving, Hyperband, describe_budget
-from sweeper.spec.searching import Objective
-from sweeper.spec.space import FloatRange
 
 STUDY = "digits"
 

@@ -11,12 +11,12 @@ from sweeper.checkpoint.identity import Origin, claim_directory
 from sweeper.db.attempts import Ending
 from sweeper.db.database import Database
 from sweeper.db.repository import Repository
+from sweeper.declarations.space import FloatRange
 from sweeper.errors import DefinitionChangedError, ForeignCheckpointError, UsageError
 from sweeper.records.code import CodeFingerprint, CodePart
 from sweeper.records.results import CheckpointRecord, EpochRecord
 from sweeper.run.removed_study import remove_study, rename_existing
 from sweeper.run.worker.checkpoints import check_directories, check_new_study, claim_directories
-from sweeper.spec.space import FloatRange
 from sweeper.support.paths import RunPaths
 
 

@@ -10,6 +10,8 @@ from optuna.exceptions import ExperimentalWarning
 from optuna.pruners import HyperbandPruner, MedianPruner, PatientPruner, ThresholdPruner
 
 from sweeper import Data, Every, Keep
+from sweeper.declarations.budgets import Halving
+from sweeper.declarations.repeating import ConfirmRequest, Repeating
 from sweeper.definition.definition import (
     StudyDefinition,
     StudySettings,
@@ -18,8 +20,6 @@ from sweeper.definition.definition import (
 from sweeper.errors import DefinitionError, UsageError
 from sweeper.records.code import CodeFingerprint, CodePart
 from sweeper.search.spec import look_back
-from sweeper.spec.budgets import Halving
-from sweeper.spec.repeating import ConfirmRequest, Repeating
 from sweeper.train.randomness.seeds import TrialSeeds
 
 TWO = {"objective": ["loss", "accuracy"], "direction": ["minimize", "maximize"]}

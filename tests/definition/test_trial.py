@@ -7,8 +7,8 @@ import pytest
 import tensorflow as tf
 
 from sweeper import Trial
+from sweeper.declarations.space import Categorical, FloatRange, IntRange
 from sweeper.errors import ParameterError, UncapturableError
-from sweeper.spec.space import Categorical, FloatRange, IntRange
 
 
 class Asked:

@@ -26,7 +26,7 @@ import warnings
 
 import alembic.command
 import optuna.storages
-from sweeper.spec.space import FloatRange
+from sweeper.declarations.space import FloatRange
 from sweeper.records.results import CheckpointRecord, EpochRecord
 from sweeper.db.database import Database
 from sweeper.db.attempts import Ending

@@ -13,13 +13,13 @@ import pytest
 from plain_settings import plain_settings
 from sweeps import sweep
 
+from sweeper.declarations.space import Categorical
 from sweeper.definition.loading import load_definition
 from sweeper.definition.trial import Trial
 from sweeper.errors import IndependenceError
 from sweeper.guard import guard
 from sweeper.run.protocol.messages import Assignment
 from sweeper.run.trial.parts import make_plan
-from sweeper.spec.space import Categorical
 from sweeper.train.randomness.seeds import IMPORT_SEED, TrialSeeds, seed_everything
 
 PITFALLS = Path(__file__).parents[1] / "corpus" / "pitfalls"

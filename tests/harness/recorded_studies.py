@@ -5,11 +5,11 @@ from drawn_studies import NASTY
 from sweeper.db.attempts import Ending
 from sweeper.db.database import Database
 from sweeper.db.repository import Claim, Repository, StudyRow, WorkerIdentity
+from sweeper.declarations.budgets import Halving, describe_budget
+from sweeper.declarations.searching import Objective
+from sweeper.declarations.space import Categorical, FloatRange, IntRange
 from sweeper.records.lengths import Extension
 from sweeper.records.results import CheckpointRecord, EpochRecord
-from sweeper.spec.budgets import Halving, describe_budget
-from sweeper.spec.searching import Objective
-from sweeper.spec.space import Categorical, FloatRange, IntRange
 
 STEPS = 10
 KEY = "k" * 32

@@ -18,6 +18,7 @@ from plain_settings import plain_settings
 from waiting import until
 
 from sweeper.db.repository import Repository, StudyRow, WorkerIdentity
+from sweeper.declarations.space import FloatRange
 from sweeper.definition.definition import StudyDefinition, StudySettings
 from sweeper.records.events import Event, Notice
 from sweeper.records.results import EpochRecord
@@ -39,7 +40,6 @@ from sweeper.run.serving import run_slots
 from sweeper.run.worker.context import SlotContext, StudyAccess
 from sweeper.run.worker.slot import serve_slot
 from sweeper.search.spec import search_spec, search_window
-from sweeper.spec.space import FloatRange
 from sweeper.support.paths import RunPaths
 
 Script = Callable[["ScriptedTrial"], int]

@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass, field
 
+from sweeper.declarations.space import Categorical
 from sweeper.run.protocol.channel import Link
 from sweeper.run.protocol.messages import Answered, Judge, Message, Propose
-from sweeper.spec.space import Categorical
 
 PLAIN = """
 model = keras.Sequential([keras.Input((16,)), keras.layers.Dense(4)])

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from sweeper.declarations.repeating import Repeating
 from sweeper.records import comparisons
 from sweeper.records.comparisons import (
     compare,
@@ -25,7 +26,6 @@ from sweeper.records.configurations import (
     leader_sentence,
     mean_text,
 )
-from sweeper.spec.repeating import Repeating
 
 _ROUNDS = 1000
 

@@ -15,13 +15,13 @@ from scripted_trials import definition
 from sweeper.checkpoint.format import relocated
 from sweeper.checks.check import judge as judge_check
 from sweeper.checks.verify import TrialFiles, findings_of
+from sweeper.declarations.checkpointing import KeptCheckpoint
 from sweeper.records.results import EpochRecord, TrialRecord
 from sweeper.replay.comparison import compare_checkpoints, compare_epochs, errors, judge
 from sweeper.replay.reports import UserObject, UserObjects
 from sweeper.run import replays
 from sweeper.run.auditing import IntervalReplay
 from sweeper.run.replays import Answers, ComparedReplay, Kill, Reference, Replayed, ReplayOrder
-from sweeper.spec.checkpointing import KeptCheckpoint
 
 NOBODY = UserObject("nobody")
 USER_OBJECTS = UserObjects(NOBODY, NOBODY, (UserObject("Count"),))

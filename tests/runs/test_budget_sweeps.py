@@ -14,7 +14,7 @@ from sweeps import results_of
 
 from sweeper.db.database import Database
 from sweeper.db.repository import Repository
-from sweeper.spec.budgets import Hyperband
+from sweeper.declarations.budgets import Hyperband
 
 TRIALS = 12
 

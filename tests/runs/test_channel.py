@@ -16,11 +16,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scripted_trials import finish, scripted_sweep
 
+from sweeper.declarations.space import Categorical, CategoricalChoice, FloatRange, IntRange
 from sweeper.records.results import EpochRecord
 from sweeper.replay.reports import UserObjects
 from sweeper.run.protocol.channel import Channel, IncompleteError
 from sweeper.run.protocol.messages import EpochsEnded, Message, ReplayBuilt, Stop, Warned
-from sweeper.spec.space import Categorical, CategoricalChoice, FloatRange, IntRange
 
 words = st.text(st.characters(exclude_categories=("Cs",)))
 counts = st.integers(0, 2**62)

@@ -10,13 +10,13 @@ from sweeps import results_of
 
 from sweeper.db.database import Database
 from sweeper.db.repository import Repository
+from sweeper.declarations.observing import ForeignObservation
+from sweeper.declarations.repeating import ConfirmRequest
 from sweeper.definition.definition import StudySettings
 from sweeper.run import options as run_options
 from sweeper.run.launch.launchers import StudyCode
 from sweeper.run.protocol.messages import StudySource
 from sweeper.run.study_plan import StoredState, plan_study
-from sweeper.spec.observing import ForeignObservation
-from sweeper.spec.repeating import ConfirmRequest
 
 STEP = 0.25
 """Five values of the only parameter, so that TPE proposes each of them several times."""

@@ -9,7 +9,7 @@ from optuna_view import optuna_storage
 from scripted_trials import definition, row_of, scripted_sweep
 
 from sweeper.db.repository import Repository
-from sweeper.spec.repeating import Repeating
+from sweeper.declarations.repeating import Repeating
 
 
 def _train(trial):

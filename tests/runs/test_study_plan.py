@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from scripted_trials import definition
 
+from sweeper.declarations.repeating import ConfirmRequest
 from sweeper.errors import DefinitionChangedError, UnknownStudyError, UsageError
 from sweeper.records.events import Notice
 from sweeper.records.lengths import Extension
@@ -13,7 +14,6 @@ from sweeper.run.launch.launchers import StudyCode
 from sweeper.run.options import RunRequest, WorkerOptions
 from sweeper.run.protocol.messages import StudySource
 from sweeper.run.study_plan import StoredState, as_stored, plan_study, row_of, unchanged_settings
-from sweeper.spec.repeating import ConfirmRequest
 
 SOURCE = StudySource("target", "study.py")
 OPTIONS = WorkerOptions(1, "sqlite:///nowhere.db", Path("runs"))

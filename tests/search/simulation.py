@@ -7,10 +7,16 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from sweeper.declarations.space import (
+    Categorical,
+    CategoricalChoice,
+    Distribution,
+    FloatRange,
+    IntRange,
+)
 from sweeper.search.sampling import ReplayedAttributes, SearchSession, open_search
 from sweeper.search.spaces import Observation
 from sweeper.search.spec import SamplerSpec
-from sweeper.spec.space import Categorical, CategoricalChoice, Distribution, FloatRange, IntRange
 
 Point = dict[str, CategoricalChoice]
 Space = Callable[[SearchSession], tuple[Point, dict[str, Distribution]]]

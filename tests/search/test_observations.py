@@ -7,13 +7,13 @@ import optuna
 import pytest
 from simulation import FLAT
 
+from sweeper.declarations.observing import ForeignObservation, checked_observations, observed_text
+from sweeper.declarations.searching import Objective
+from sweeper.declarations.space import Categorical
 from sweeper.errors import DefinitionError
 from sweeper.search.sampling import ReplayedAttributes, open_search
 from sweeper.search.spaces import Observation, to_optuna
 from sweeper.search.spec import SamplerSpec, sampler_seed
-from sweeper.spec.observing import ForeignObservation, checked_observations, observed_text
-from sweeper.spec.searching import Objective
-from sweeper.spec.space import Categorical
 
 TPE = SamplerSpec("tpe", seed=0, window=1)
 LOSS = (Objective("val_loss"),)

@@ -10,6 +10,7 @@ from optuna import pruners
 from scripted_trials import definition
 from simulation import Sweep
 
+from sweeper.declarations.searching import Objective, describe_pruner
 from sweeper.errors import DefinitionError
 from sweeper.search.sampling import open_search
 from sweeper.search.spec import (
@@ -22,7 +23,6 @@ from sweeper.search.spec import (
     search_spec,
     search_window,
 )
-from sweeper.spec.searching import Objective, describe_pruner
 
 WINDOW = 4
 TRIALS = 24

@@ -7,10 +7,10 @@ import pytest
 from optuna import samplers
 from simulation import BRANCHES, FLAT, Sweep, branching, flat, small
 
+from sweeper.declarations.space import Categorical, FloatRange, IntRange
 from sweeper.errors import ParameterError
 from sweeper.search.sampling import ReplayedAttributes, open_search
 from sweeper.search.spec import SamplerSpec
-from sweeper.spec.space import Categorical, FloatRange, IntRange
 
 
 class Remembering(samplers.RandomSampler):

@@ -18,6 +18,8 @@ from scripted_trials import definition, row_of
 from simulation import Sweep
 from small_models import Runner, regression
 
+from sweeper.declarations.searching import Objective
+from sweeper.declarations.space import Categorical, FloatRange, IntRange
 from sweeper.errors import DefinitionError, ParameterError
 from sweeper.records.results import TrialRecord
 from sweeper.run.study_plan import _window
@@ -43,8 +45,6 @@ from sweeper.search.spec import (
     search_spec,
     search_window,
 )
-from sweeper.spec.searching import Objective
-from sweeper.spec.space import Categorical, FloatRange, IntRange
 
 SPACE = {
     "rate": FloatRange(1e-4, 1e-1, log=True),

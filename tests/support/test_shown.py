@@ -7,8 +7,8 @@ import pytest
 
 from sweeper.cli.main import main
 from sweeper.db.database import Database
+from sweeper.declarations.settings import load_settings
 from sweeper.errors import DatabaseUnavailableError, UsageError
-from sweeper.spec.settings import load_settings
 from sweeper.support.shown import shown_text, shown_value
 
 WITH_SECRETS = [

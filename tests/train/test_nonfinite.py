@@ -10,8 +10,8 @@ from small_models import Runner
 from trainings import Watcher, one_layer, plan, train, unvalidated
 
 import sweeper
+from sweeper.declarations.searching import value_at
 from sweeper.errors import DefinitionError, NonFiniteError
-from sweeper.spec.searching import value_at
 
 
 class Shows(keras.callbacks.Callback):

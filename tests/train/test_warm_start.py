@@ -18,7 +18,7 @@ from trainings import equal, unvalidated
 
 from sweeper import CheckpointError, DefinitionError, Every, Keep, WarmStart, WarmStartError
 from sweeper.checkpoint.reading import list_checkpoints
-from sweeper.spec.warm_start import checked_warm_start, warm_start_of
+from sweeper.declarations.warm_start import checked_warm_start, warm_start_of
 
 Tree = tf.__internal__.tracking.AutoTrackable
 

@@ -21,7 +21,7 @@ SOURCES = (
 UV = (sys.executable, "-m", "uv")
 REPOSITORY = "https://example.org/owner/name"
 
-FAST = ("db", "inspection", "search", "spec", "support")
+FAST = ("db", "declarations", "inspection", "search", "support")
 
 pytestmark = [pytest.mark.whole, pytest.mark.timeout(1800)]
 

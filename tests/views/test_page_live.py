@@ -17,7 +17,7 @@ from recorded_studies import database, record_unfinished_study
 from sweeper.db.attempts import Ending
 from sweeper.db.database import Database
 from sweeper.db.repository import Repository
-from sweeper.spec.observing import ForeignObservation
+from sweeper.declarations.observing import ForeignObservation
 
 PICTURES = os.environ.get("SWEEPER_PICTURES")
 VIEWPORT = {"width": 1200, "height": 6000}

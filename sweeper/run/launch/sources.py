@@ -19,6 +19,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
+from sweeper.declarations.repeating import CONFIRMING
 from sweeper.definition.definition import StudyDefinition
 from sweeper.definition.loading import (
     MADE_UP,
@@ -32,7 +33,6 @@ from sweeper.errors import DefinitionChangedError, DefinitionError, StudyFileErr
 from sweeper.inspection.sources import find_module_file, meaning_of_text, texts_of_cells
 from sweeper.records.code import CodeFingerprint
 from sweeper.run.protocol.messages import StudySource
-from sweeper.spec.repeating import CONFIRMING
 
 _GONE = "which is missing; give its new path: sweeper run FILE[:NAME]"
 

@@ -21,6 +21,7 @@ from typing import Any, Literal, Protocol
 
 import psutil
 
+from sweeper.declarations.space import CategoricalChoice
 from sweeper.errors import Interrupted, ParameterError
 from sweeper.records.events import Doing, EpochFinished, StepsDone, TrainingStarted
 from sweeper.records.results import Params
@@ -41,7 +42,6 @@ from sweeper.run.protocol.messages import (
     StoppedHere,
     Suggest,
 )
-from sweeper.spec.space import CategoricalChoice
 from sweeper.support.paths import RunPaths, scratch_directory
 
 Isolation = Literal["auto", "fork", "spawn", "inline"]

@@ -20,6 +20,7 @@ from multiprocessing.connection import Connection
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
+from sweeper.declarations.space import CategoricalChoice, Distribution
 from sweeper.errors import ExecutionError, ParameterError
 from sweeper.run.protocol.messages import (
     Answered,
@@ -29,7 +30,6 @@ from sweeper.run.protocol.messages import (
     SentMessage,
     Suggest,
 )
-from sweeper.spec.space import CategoricalChoice, Distribution
 
 
 class GarbledError(ExecutionError):

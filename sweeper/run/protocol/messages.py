@@ -28,12 +28,12 @@ from pydantic import (
 )
 
 from sweeper.checkpoint.identity import Origin
+from sweeper.declarations.checkpointing import Keep
+from sweeper.declarations.space import Categorical, CategoricalChoice, FloatRange, IntRange
 from sweeper.definition.definition import StudySettings
 from sweeper.records.findings import Line
 from sweeper.records.results import CheckpointRecord, EpochRecord
 from sweeper.replay.reports import Lengths, UserObjects
-from sweeper.spec.checkpointing import Keep
-from sweeper.spec.space import Categorical, CategoricalChoice, FloatRange, IntRange
 from sweeper.support.paths import RunPaths
 
 T = TypeVar("T")

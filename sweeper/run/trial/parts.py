@@ -22,6 +22,8 @@ import numpy as np
 import tensorflow as tf
 import xxhash
 
+from sweeper.declarations.budgets import rung_schedule
+from sweeper.declarations.warm_start import pinned, warm_start_of
 from sweeper.definition.definition import StudyDefinition
 from sweeper.definition.trial import Trial
 from sweeper.errors import CheckpointError, FactoryError, ParameterError
@@ -32,8 +34,6 @@ from sweeper.inspection.sorts import class_name
 from sweeper.replay.reports import Lengths
 from sweeper.run.protocol.channel import Link
 from sweeper.run.protocol.messages import Assignment
-from sweeper.spec.budgets import rung_schedule
-from sweeper.spec.warm_start import pinned, warm_start_of
 from sweeper.train.data import Data
 from sweeper.train.loop.logs import check_rungs
 from sweeper.train.loop.plan import TrainingPlan

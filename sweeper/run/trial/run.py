@@ -31,6 +31,15 @@ from sweeper.checkpoint.reading import load_newest, read_kept
 from sweeper.checkpoint.remote_store import Store, open_store
 from sweeper.checkpoint.store import sweep_leftovers
 from sweeper.checkpoint.writer import BackgroundWriter
+from sweeper.declarations.checkpointing import (
+    BestSoFar,
+    CheckpointEvery,
+    KeptCheckpoint,
+    Retention,
+    parse_every,
+    retention,
+)
+from sweeper.declarations.searching import value_at
 from sweeper.definition.definition import StudyDefinition, StudySettings
 from sweeper.errors import CheckpointError, DefinitionError, ObjectiveError
 from sweeper.guard.guard import Process, name_of
@@ -66,15 +75,6 @@ from sweeper.run.trial.parts import (
     shortened,
     validation_rows,
 )
-from sweeper.spec.checkpointing import (
-    BestSoFar,
-    CheckpointEvery,
-    KeptCheckpoint,
-    Retention,
-    parse_every,
-    retention,
-)
-from sweeper.spec.searching import value_at
 from sweeper.support.paths import Location, RemotePath, parse_location
 from sweeper.train.codec import Tensors
 from sweeper.train.fingerprint import take_fingerprint

@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from sweeper.db.repository import Claim, DecidedRung, Ending
+from sweeper.declarations.retries import Fault
 from sweeper.definition.definition import StudySettings
 from sweeper.errors import (
     CheckpointError,
@@ -29,7 +30,6 @@ from sweeper.run.protocol.messages import (
     LastMessage,
     StoppedHere,
 )
-from sweeper.spec.retries import Fault
 
 _COUNTERS = (
     (Path("/proc/vmstat"), "oom_kill"),

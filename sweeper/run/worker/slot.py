@@ -17,6 +17,8 @@ from functools import partial
 from typing import Any
 
 from sweeper.db.repository import Claim, DecidedRung, Proposal, Waiting
+from sweeper.declarations.observing import ForeignObservation
+from sweeper.declarations.space import CategoricalChoice
 from sweeper.errors import (
     DatabaseUnavailableError,
     DefinitionError,
@@ -81,8 +83,6 @@ from sweeper.run.worker.outcomes import (
 )
 from sweeper.search.sampling import SearchSession, of_configurations, open_search
 from sweeper.search.spaces import Observation
-from sweeper.spec.observing import ForeignObservation
-from sweeper.spec.space import CategoricalChoice
 from sweeper.support.error_texts import shown_error
 from sweeper.train.fingerprint import differences
 from sweeper.train.randomness.seeds import TrialSeeds

@@ -14,9 +14,9 @@ from typing import Any
 import keras
 import numpy as np
 
+from sweeper.declarations.searching import At, NonFinite
 from sweeper.errors import NonFiniteError, ObjectiveError
 from sweeper.records.results import EpochRecord
-from sweeper.spec.searching import At, NonFinite
 from sweeper.train.data import Data
 from sweeper.train.sources.runner import Shapes
 

@@ -21,9 +21,9 @@ from typing import Any
 import keras
 
 from sweeper.checkpoint.format import LoadedCheckpoint, Snapshot
+from sweeper.declarations.warm_start import WarmStartReport
 from sweeper.errors import FactoryError
 from sweeper.records.results import EpochRecord
-from sweeper.spec.warm_start import WarmStartReport
 from sweeper.train.data import DataSource
 from sweeper.train.keras_methods import make_step_function
 from sweeper.train.loop.logs import Reported, metrics_or_logs, to_python

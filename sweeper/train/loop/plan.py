@@ -12,10 +12,10 @@ import numpy as np
 
 from sweeper.checkpoint.format import Snapshot
 from sweeper.checkpoint.writer import BackgroundWriter
+from sweeper.declarations.checkpointing import CheckpointEvery, Every
+from sweeper.declarations.searching import NonFinite
+from sweeper.declarations.warm_start import WarmStart
 from sweeper.records.results import EpochRecord
-from sweeper.spec.checkpointing import CheckpointEvery, Every
-from sweeper.spec.searching import NonFinite
-from sweeper.spec.warm_start import WarmStart
 from sweeper.train.data import Data, DataSource, PartName
 from sweeper.train.sources.arrays import is_arrays
 from sweeper.train.state.callbacks import has_own_state

@@ -34,10 +34,10 @@ from keras.src.utils.naming import to_snake_case
 
 from sweeper.checkpoint.reading import load_checkpoint
 from sweeper.checkpoint.tensors import Array
+from sweeper.declarations.warm_start import Mismatch, MismatchKind, WarmStart, WarmStartReport
 from sweeper.errors import CheckpointError, CorruptCheckpointError, WarmStartError
 from sweeper.inspection import keras_names
 from sweeper.inspection.sorts import is_variable
-from sweeper.spec.warm_start import Mismatch, MismatchKind, WarmStart, WarmStartReport
 from sweeper.support.paths import Location, RemotePath
 from sweeper.train.codec import form_of
 from sweeper.train.state.variables import path_of

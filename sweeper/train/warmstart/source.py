@@ -21,9 +21,9 @@ from sweeper.checkpoint.format import MANIFEST_FILE
 from sweeper.checkpoint.identity import CheckpointName
 from sweeper.checkpoint.reading import read_file, read_kept
 from sweeper.checkpoint.remote_objects import objects_at
+from sweeper.declarations.warm_start import WarmStart
 from sweeper.errors import CheckpointError, DefinitionError, WarmStartError
 from sweeper.records.printing import counted
-from sweeper.spec.warm_start import WarmStart
 from sweeper.support.paths import END_MODEL, Location, RemotePath
 
 

@@ -16,12 +16,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from sweeper.declarations.observing import observed_text
+from sweeper.declarations.space import Categorical, Distribution, IntRange
 from sweeper.records.configurations import ConfigurationRecord
 from sweeper.records.printing import finite_json, json_fields
 from sweeper.records.results import StudyResults, StudyStatus, TrialRecord, leader_text
 from sweeper.search.importance import parameter_importances
-from sweeper.spec.observing import observed_text
-from sweeper.spec.space import Categorical, Distribution, IntRange
 from sweeper.support.paths import RunPaths
 from sweeper.views.tables import codes_lines, difference_text, standing, status_objectives
 

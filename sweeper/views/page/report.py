@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING
 
 from sweeper.db.database import Database
 from sweeper.db.repository import Repository
+from sweeper.declarations.settings import Settings
 from sweeper.errors import UsageError
-from sweeper.spec.settings import Settings
 from sweeper.support.installation import VERSION, install_command
 from sweeper.views.page.payload import (
     LOG_BYTES,

@@ -16,6 +16,7 @@ from typing import Any
 
 from rich.text import Text
 
+from sweeper.declarations.repeating import Repeating
 from sweeper.records.configurations import (
     ConfigurationRecord,
     configurations_of,
@@ -37,7 +38,6 @@ from sweeper.records.events import (
 )
 from sweeper.records.printing import trials_named
 from sweeper.records.results import BestTrial, Params, StudyStatus, TrialStatus, leader_of
-from sweeper.spec.repeating import Repeating
 from sweeper.views.formats import params_text, time_text, value_text
 from sweeper.views.tables import counts_line
 

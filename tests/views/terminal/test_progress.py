@@ -17,6 +17,7 @@ import pytest
 from notebooks import kernel
 from terminals import OPENED, Watched
 
+from sweeper.declarations.repeating import Repeating
 from sweeper.records.events import (
     AttemptEnded,
     AttemptStarted,
@@ -27,7 +28,6 @@ from sweeper.records.events import (
     TrainingStarted,
 )
 from sweeper.records.results import StudyStatus
-from sweeper.spec.repeating import Repeating
 from sweeper.views.terminal import live
 from sweeper.views.terminal.lines import LineProgress
 from sweeper.views.terminal.live import MOST_LINES, NotebookProgress, is_notebook, progress_listener

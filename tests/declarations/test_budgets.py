@@ -5,9 +5,15 @@ import random
 
 import pytest
 
+from sweeper.declarations.budgets import (
+    Halving,
+    Hyperband,
+    describe_budget,
+    promoted,
+    rung_schedule,
+)
+from sweeper.declarations.searching import Objective
 from sweeper.errors import DefinitionError
-from sweeper.spec.budgets import Halving, Hyperband, describe_budget, promoted, rung_schedule
-from sweeper.spec.searching import Objective
 
 ACCURACY = (Objective("val_accuracy", "maximize"),)
 

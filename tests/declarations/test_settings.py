@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
+from sweeper.declarations.arguments import usable_cores
+from sweeper.declarations.settings import load_settings
 from sweeper.errors import UsageError
-from sweeper.spec.arguments import usable_cores
-from sweeper.spec.settings import load_settings
 
 
 @pytest.fixture(autouse=True)

@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from sweeper.declarations.arguments import checked_whole, with_named_arguments
 from sweeper.errors import DefinitionError
-from sweeper.spec.arguments import checked_whole, with_named_arguments
 from sweeper.support.shown import shown_value
 
 Fault = Literal["crash", "memory", "error", "time"]

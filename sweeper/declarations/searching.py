@@ -14,9 +14,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, cast, get_args
 
+from sweeper.declarations.arguments import checked_choice, checked_whole
+from sweeper.declarations.space import CategoricalChoice
 from sweeper.errors import DefinitionError
-from sweeper.spec.arguments import checked_choice, checked_whole
-from sweeper.spec.space import CategoricalChoice
 from sweeper.support.shown import shown_value
 
 Direction = Literal["minimize", "maximize"]

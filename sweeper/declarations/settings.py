@@ -25,8 +25,8 @@ from pydantic_settings import (
     TomlConfigSettingsSource,
 )
 
+from sweeper.declarations.arguments import usable_cores
 from sweeper.errors import UsageError
-from sweeper.spec.arguments import usable_cores
 from sweeper.support.installation import program
 from sweeper.support.paths import Location, parse_location
 from sweeper.support.shown import shown_text, shown_url

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from sweeper.declarations.searching import BLIND_SAMPLERS, Objective, check_parameter_value
+from sweeper.declarations.space import CategoricalChoice
 from sweeper.errors import DefinitionError
-from sweeper.spec.searching import BLIND_SAMPLERS, Objective, check_parameter_value
-from sweeper.spec.space import CategoricalChoice
 from sweeper.support.shown import shown_value
 
 _PREFIX = "params_"

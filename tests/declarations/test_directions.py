@@ -6,9 +6,9 @@ import keras
 import pytest
 
 from sweeper import Keep, Study
+from sweeper.declarations.checkpointing import KeptCheckpoint
+from sweeper.declarations.searching import Objective, direction_of
 from sweeper.errors import DefinitionError
-from sweeper.spec.checkpointing import KeptCheckpoint
-from sweeper.spec.searching import Objective, direction_of
 
 ARGUMENTS = (
     {},

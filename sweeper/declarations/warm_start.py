@@ -11,8 +11,8 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
+from sweeper.declarations.arguments import with_named_arguments
 from sweeper.errors import DefinitionError
-from sweeper.spec.arguments import with_named_arguments
 from sweeper.support.paths import Location, RunPaths, parse_location
 from sweeper.support.shown import shown_value
 
@@ -108,7 +108,7 @@ class WarmStart:
             >>> begin.file.name, begin.at
             ('trial-00003', 5)
         """
-        from sweeper.spec.settings import load_settings
+        from sweeper.declarations.settings import load_settings
 
         name = study if isinstance(study, str) else study.name
         number = trial if isinstance(trial, int) else trial.number

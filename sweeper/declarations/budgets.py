@@ -19,9 +19,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from sweeper.declarations.arguments import checked_whole, with_named_arguments
+from sweeper.declarations.searching import Direction, Objective, check_one_objective
 from sweeper.errors import DefinitionError
-from sweeper.spec.arguments import checked_whole, with_named_arguments
-from sweeper.spec.searching import Direction, Objective, check_one_objective
 from sweeper.support.shown import shown_value
 
 

@@ -19,9 +19,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Literal
 
+from sweeper.declarations.arguments import checked_whole, with_named_arguments
+from sweeper.declarations.searching import At, Direction, direction_of
 from sweeper.errors import DefinitionError
-from sweeper.spec.arguments import checked_whole, with_named_arguments
-from sweeper.spec.searching import At, Direction, direction_of
 from sweeper.support.error_texts import shown_error
 from sweeper.support.paths import Location
 from sweeper.support.shown import shown_value
