@@ -191,6 +191,7 @@ def fit(  # noqa: PLR0917 - the signature of Model.fit
     from sweeper.train.fit_call import FitArguments, check_others, train_by_fit
     from sweeper.train.loop.loop import TrainingLoop
     from sweeper.train.loop.plan import Stopped, TrainingPlan
+    from sweeper.train.sources.opening import seed_drawn_data
 
     if not isinstance(model, keras.Model):
         msg = f"model is a {type(model).__name__}; expected a compiled keras.Model"
@@ -222,6 +223,8 @@ def fit(  # noqa: PLR0917 - the signature of Model.fit
         _make_kernels_deterministic(training_data, notify)
     seeds = TrialSeeds(seed, 0)
     seed_everything(seeds.child("training"))
+    # Before the newest checkpoint is restored, whose state they get.
+    seed_drawn_data(training_data, seeds.child("data"))
     sweep_leftovers(directory)
     origin = _origin(directory, training_data, seed)
     loaded = load_newest([directory], notify, origin=origin)
