@@ -25,6 +25,7 @@ from sweeper.checkpoint.identity import Origin, claim_directory, read_marker
 from sweeper.checkpoint.reading import load_newest, read_kept
 from sweeper.checkpoint.store import CheckpointStore, sweep_leftovers
 from sweeper.checkpoint.writer import BackgroundWriter
+from sweeper.declarations.arguments import named_arguments
 from sweeper.declarations.checkpointing import (
     CheckpointEvery,
     Every,
@@ -58,12 +59,19 @@ Notice = Callable[[str], None]
 
 def _with_others(call: Callable[P, R]) -> Callable[P, R]:
     """Make ``call`` take other named arguments, as ``others``. A type checker knows only its own."""
-    names = inspect.signature(call).parameters
+    signature = inspect.signature(call)
+    names = signature.parameters
+    with_own_alone = named_arguments(call)
 
     @functools.wraps(call)
     def called(*args: P.args, **kwargs: P.kwargs) -> R:
         own: Any = {name: value for name, value in kwargs.items() if name in names}
         others = {name: value for name, value in kwargs.items() if name not in names}
+        try:
+            signature.bind(*args, **own)
+        except TypeError:
+            # One that is missing may be misspelt, and then stands among the others.
+            return with_own_alone(*args, **kwargs)
         if others:
             own["others"] = {**(own.get("others") or {}), **others}
         return call(*args, **own)
