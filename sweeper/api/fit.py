@@ -25,6 +25,7 @@ from sweeper.checkpoint.identity import Origin, claim_directory, read_marker
 from sweeper.checkpoint.reading import load_newest, read_kept
 from sweeper.checkpoint.store import CheckpointStore, sweep_leftovers
 from sweeper.checkpoint.writer import BackgroundWriter
+from sweeper.declarations.arguments import named_arguments
 from sweeper.declarations.checkpointing import (
     CheckpointEvery,
     Every,
@@ -58,12 +59,19 @@ Notice = Callable[[str], None]
 
 def _with_others(call: Callable[P, R]) -> Callable[P, R]:
     """Make ``call`` take other named arguments, as ``others``. A type checker knows only its own."""
-    names = inspect.signature(call).parameters
+    signature = inspect.signature(call)
+    names = signature.parameters
+    with_own_alone = named_arguments(call)
 
     @functools.wraps(call)
     def called(*args: P.args, **kwargs: P.kwargs) -> R:
         own: Any = {name: value for name, value in kwargs.items() if name in names}
         others = {name: value for name, value in kwargs.items() if name not in names}
+        try:
+            signature.bind(*args, **own)
+        except TypeError:
+            # One that is missing may be misspelt, and then stands among the others.
+            return with_own_alone(*args, **kwargs)
         if others:
             own["others"] = {**(own.get("others") or {}), **others}
         return call(*args, **own)
@@ -191,6 +199,7 @@ def fit(  # noqa: PLR0917 - the signature of Model.fit
     from sweeper.train.fit_call import FitArguments, check_others, train_by_fit
     from sweeper.train.loop.loop import TrainingLoop
     from sweeper.train.loop.plan import Stopped, TrainingPlan
+    from sweeper.train.sources.opening import seed_drawn_data
 
     if not isinstance(model, keras.Model):
         msg = f"model is a {type(model).__name__}; expected a compiled keras.Model"
@@ -222,6 +231,8 @@ def fit(  # noqa: PLR0917 - the signature of Model.fit
         _make_kernels_deterministic(training_data, notify)
     seeds = TrialSeeds(seed, 0)
     seed_everything(seeds.child("training"))
+    # Before the newest checkpoint is restored, whose state they get.
+    seed_drawn_data(training_data, seeds.child("data"))
     sweep_leftovers(directory)
     origin = _origin(directory, training_data, seed)
     loaded = load_newest([directory], notify, origin=origin)

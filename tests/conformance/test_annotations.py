@@ -192,7 +192,9 @@ def test_a_hidden_trial_is_never_the_best_and_stays_in_the_search(digits, databa
 
 
 def test_a_hidden_trial_is_on_no_pareto_front(repository):
-    repository.create_or_open(defined(further_objectives=[["val_loss", "minimize"]]))
+    repository.create_or_open(
+        defined(further_objectives=[{"name": "val_loss", "direction": "minimize"}])
+    )
     for value, loss in ((0.9, 0.1), (0.5, 0.5)):
         ending = Ending("complete", 3, value, "d" * 32, further_values=(loss,))
         repository.finish(take(repository).token, ending)

@@ -528,7 +528,7 @@ def test_a_dataset_that_was_iterated_before_its_kernels_were_deterministic_keeps
 
     def slowest_first(number):
         if number == 0:
-            last.wait(timeout=1)
+            last.wait(timeout=5)
         if number == 5:
             last.set()
         return number

@@ -213,6 +213,7 @@ class _Trial:
     params: dict[str, Any] = field(default_factory=dict)
     reuses: int | None = None
     proposals: int = 0
+    hidden: bool = False
 
 
 def _trials(values):

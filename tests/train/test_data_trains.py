@@ -30,6 +30,7 @@ from trainings import (
 import sweeper
 from sweeper import Data
 from sweeper.errors import DataError, RestoreError, UncapturableError
+from sweeper.train.sources import opening
 
 X, Y = digits(50)
 BATCHES = [(X[i : i + 8], Y[i : i + 8]) for i in range(0, 50, 8)]
@@ -228,6 +229,32 @@ def test_a_cache_that_was_perhaps_filled_in_any_order_is_told_of(case, already, 
         of_fit.cache_clear()
     about_caches = [notice for notice in notices if "enable_op_determinism() at the top" in notice]
     assert len(about_caches) == (in_any_order and not already)
+
+
+@pytest.mark.parametrize("seeded", [True, False], ids=["seeded", "control: not seeded"])
+def test_what_a_script_has_drawn_before_fit_changes_no_training(seeded, tmp_path, monkeypatch):
+    """An iterator that it abandons reads ahead as far as threads come; here, the number of batches differs."""
+    if not seeded:
+        monkeypatch.setattr(opening, "seed_drawn_generators", lambda *_: None)
+    ends = []
+    for looked_at in (1, 3):
+        keras.utils.set_random_seed(1)
+        generator = keras.random.SeedGenerator(5)
+        batches = (
+            tf.data.Dataset.from_tensor_slices((X, Y))
+            .batch(8)
+            .map(lambda x, y: (x + keras.random.normal(tf.shape(x), seed=generator), y))  # noqa: B023
+        )
+        list(batches.take(looked_at))
+        model = small()
+        for phase in range(2):
+            directory = tmp_path / f"{looked_at}-{phase}"
+            sweeper.fit(model, batches, verbose=0, checkpoints=directory)
+            ends.append([*map(np.array, model.get_weights()), generator.state.numpy()])
+    of_one, of_three = ends[:2], ends[2:]
+    same = [np.array_equal(one, other) for one, other in zip(of_one[1], of_three[1], strict=True)]
+    assert all(same) == seeded
+    assert of_one[0][-1].tolist() != of_one[1][-1].tolist(), "the second training draws on"
 
 
 class MeanOfRows(keras.Model):

@@ -78,5 +78,5 @@ def test_the_checkpoints_of_other_texts_are_refused(form, tmp_path):
 
 def test_an_array_of_other_objects_is_refused_with_the_element(tmp_path):
     mixed = np.array([*TEXTS[:3], 4.5], object)
-    with pytest.raises(DataError, match=r"Data\(train\[0\]\).*element \[3\] is a float.*texts"):
+    with pytest.raises(DataError, match=r"^x is an array.*element \[3\] is a float.*texts"):
         sweeper.fit(classifier(), (mixed, LABELS[:4]), epochs=1, checkpoints=tmp_path / "mixed")

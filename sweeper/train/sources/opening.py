@@ -27,7 +27,11 @@ from sweeper.train.sources.arrays import (
 )
 from sweeper.train.sources.epochs import EpochFunctionSource, GrainSource, is_grain
 from sweeper.train.sources.pydataset import PyDatasetSource
-from sweeper.train.sources.tfdata import TfDataSource, fills_cache_in_any_order
+from sweeper.train.sources.tfdata import (
+    TfDataSource,
+    fills_cache_in_any_order,
+    seed_drawn_generators,
+)
 
 
 def open_sources(
@@ -87,6 +91,13 @@ def validation_data(data: Data) -> Any:
     if data.validation_split:
         return split_arrays(data)[1]
     return data.validation
+
+
+def seed_drawn_data(data: Data, seed: int) -> None:
+    """Seed the generators of the datasets of ``data`` that were drawn from, as where a script looks at a batch."""
+    for part in (data.train, data.validation):
+        if isinstance(part, tf.data.Dataset):
+            seed_drawn_generators(part, seed)
 
 
 def caches_filled_without_determinism(data: Data) -> Iterator[str]:

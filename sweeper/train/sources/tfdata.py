@@ -90,6 +90,27 @@ def _is_unordered(node: Any) -> bool:
     return any(op.op in STATEFUL_RANDOM for graph in graphs for op in ops(graph))
 
 
+def seed_drawn_generators(dataset: Any, seed: int) -> None:
+    """Seed Keras's generators in functions of ``dataset`` that were drawn from before the first training of this process.
+
+    An iterator that a script has abandoned, such as that of ``next(iter(dataset))``, has read ahead as far as its
+    threads came, so the number of draws is another one in each process.
+    """
+    functions = (function.function for node in nodes(dataset) for function in node._functions())
+    for index, variable in enumerate(chain.from_iterable(f.graph.variables for f in functions)):
+        is_generator = variable.name.partition(":")[0].endswith("seed_generator_state")
+        if not is_generator or id(variable) in _SEEN_GENERATORS:
+            continue
+        _SEEN_GENERATORS[id(variable)] = variable
+        # The second number is 0 until the first draw.
+        if int(variable[1]):
+            variable.assign([seed + index, 0])
+
+
+_SEEN_GENERATORS: dict[int, Any] = {}
+"""Generators of earlier trainings in this process, by identity: they draw on from where these ended."""
+
+
 def ops(graph: Any) -> Iterator[Any]:
     yield from graph.node
     for function in graph.library.function:
