@@ -37,7 +37,7 @@ SAMPLERS = ("tpe", "random", "grid", "qmc", "cmaes", "gp")
 """The samplers that can be selected by name."""
 
 BLIND_SAMPLERS = ("random", "grid", "qmc")
-"""Those that use no results."""
+"""Samplers that use no results."""
 
 
 _LARGER_IS_BETTER = frozenset(

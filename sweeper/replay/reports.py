@@ -1,4 +1,4 @@
-"""What a replay's process reports of the user's code and its lengths: plain frozen values, sent through a pipe."""
+"""Reports of a replay's process on the user's code and its lengths: plain frozen values, sent through a pipe."""
 
 from __future__ import annotations
 

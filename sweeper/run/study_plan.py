@@ -37,7 +37,7 @@ _NO_TEXT = (
 
 @dataclass(frozen=True)
 class StoredState:
-    """What the database has of a study before a run.
+    """Stored state of a study before a run.
 
     Attributes:
         row: The study to run; None if it is new, or will be with ``fresh``.
@@ -54,7 +54,7 @@ class StoredState:
 
 @dataclass(frozen=True)
 class StudyPlan:
-    """What a run stores of its study before its first trial.
+    """Changes that a run stores of its study before its first trial.
 
     Attributes:
         code: The loaded study, with the settings of the study to run.

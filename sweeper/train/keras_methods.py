@@ -96,7 +96,7 @@ def shown_method(model: keras.Model, name: str) -> str:
 
 
 class Substitute(Protocol):
-    """What is called in the place of Keras's method, for some calls."""
+    """Replacement of Keras's method, for some calls."""
 
     def stands_for(self, model: keras.Model, named: Mapping[str, Any]) -> bool:
         """Return whether a call of the method of ``model``, with these named arguments, calls this."""

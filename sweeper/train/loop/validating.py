@@ -54,7 +54,7 @@ class Validation:
         self._between = self._measured = _nothing
         self._measures = False
         self.is_overridden = is_overridden(plan.model, "evaluate")
-        """Whether an override may measure more than the test steps report."""
+        """True if an override may measure more than the test steps report."""
 
     def run(
         self,

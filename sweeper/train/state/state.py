@@ -113,7 +113,7 @@ def epochs_in(loaded: LoadedCheckpoint) -> tuple[EpochRecord, ...]:
 
 
 _SHOWN = {"train": "training", "validation": "validation"}
-"""What errors call a use of data."""
+"""Names of the uses of data, for errors."""
 
 
 class DataPosition(Component):
