@@ -54,6 +54,28 @@ def print_csv(rows: Sequence[Mapping[str, Any]]) -> None:
     typer.echo(text.getvalue(), nl=False)
 
 
+def print_report(report: object) -> None:
+    """Print a report's text on standard output; a terminal shows levels and verdicts in colour."""
+    from rich.console import Console
+    from rich.text import Text
+
+    text = Text(str(report))
+    for pattern, style in _REPORT_STYLES.items():
+        text.highlight_regex(pattern, style)
+    # Lines are wrapped by the terminal alone, so that a pipe gets them as they are.
+    Console(highlight=False).print(text, soft_wrap=True)
+
+
+_REPORT_STYLES = {
+    r"(?m)^error(?= \[)|(?<=: )a promise does not hold": "bold red",
+    r"(?m)^warning(?= \[)": "yellow",
+    r"(?m)^note(?= \[)": "cyan",
+    r"(?m)^holds(?=  )|(?<=: )holds(?=, )": "green",
+    r"(?m)^(metrics|time|disk|removed)(?=  )": "dim",
+}
+"""Styles of a check's report, by the pattern of the words that have them."""
+
+
 def print_table(table: "RenderableType") -> None:
     """Print a rich renderable on standard output.
 
