@@ -11,6 +11,7 @@ import typer
 
 from sweeper.cli.options import (
     READING,
+    TRIAL_NUMBER,
     Flags,
     StudyName,
     TrialNumber,
@@ -104,11 +105,7 @@ def _list_trials(study: str, where: list[str], flags: Flags, *, hidden: bool) ->
 
 
 @expanded(READING)
-def status(
-    study: StudyName,
-    *,
-    flags: Flags,
-) -> None:
+def status(study: StudyName, *, flags: Flags) -> None:
     """Show a study's progress, its trials by rank, and the best so far; as CSV, one row per trial."""
     settings = flags.settings()
     with open_repository(settings, PATIENCE) as reader:
@@ -128,16 +125,7 @@ def status(
 @expanded(READING)
 def show(
     study: StudyName,
-    number: Annotated[
-        int | None,
-        typer.Argument(
-            metavar="N",
-            min=0,
-            help="The trial's number, from 0.",
-            show_default=False,
-            autocompletion=complete_trial,
-        ),
-    ] = None,
+    number: Annotated[int | None, TRIAL_NUMBER] = None,
     *,
     where: Where = None,
     flags: Flags,

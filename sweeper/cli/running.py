@@ -43,11 +43,7 @@ FAILED_TRIALS = 3
 
 
 @expanded(RUNNING)
-def run(
-    source: StudyFile,
-    *,
-    flags: Flags,
-) -> None:
+def run(source: StudyFile, *, flags: Flags) -> None:
     """Run a study to its total number of trials; run it again to continue it."""
     _sweep(
         flags, source=source, extension=None if flags.epochs is None else Extension(flags.epochs)
