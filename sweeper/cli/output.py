@@ -24,11 +24,6 @@ def print_importing(study: str) -> None:
     typer.echo(f"importing TensorFlow and {shown_text(study)} ...", err=True)
 
 
-def print_notice(text: str) -> None:
-    """Print a notice to standard error."""
-    typer.echo(text, err=True)
-
-
 def json_text(value: Any) -> str:
     """Return one JSON value, indented."""
     return json.dumps(finite_json(value), allow_nan=False, ensure_ascii=False, indent=2)

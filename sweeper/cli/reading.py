@@ -151,14 +151,13 @@ def show(
         shown = [trial.to_json() for trial in trials]
         print_json(shown if where else shown[0])
     elif flags.as_csv:
-        print_csv([_of_several(t, bool(where)) | e.to_json() for t in trials for e in t.epochs])
+        rows = [{"trial": t.number, **e.to_json()} for t in trials for e in t.epochs]
+        if not where:
+            rows = [epoch.to_json() for epoch in trials[0].epochs]
+        print_csv(rows)
     else:
         for trial in trials:
             _show(trial, summary, settings)
-
-
-def _of_several(trial: "TrialRecord", is_one_of_several: bool) -> dict[str, int]:
-    return {"trial": trial.number} if is_one_of_several else {}
 
 
 def _show(trial: "TrialRecord", summary: "StudyStatus", settings: "Settings") -> None:

@@ -332,7 +332,8 @@ def finish(
             "choose another objective"
         )
         raise NonFiniteError(msg)
-    if again and _is_closed(connection, token, ending):
+    outcome = sa.select(Attempt.outcome).where(Attempt.id == token)
+    if again and connection.scalar(outcome) == ending.outcome:
         return ()
     decides = ending.result is not None or ending.outcome == "paused"
     # Before the attempt's row: a claim locks the study first, and the reverse order would cause a deadlock.
@@ -380,11 +381,6 @@ def finish(
             raise StorageError(msg)
         record_rung_value(connection, trial.id, ending.rung, ending.value, ending.digest)
     return () if study is None else settle(connection, study, trial.number)
-
-
-def _is_closed(connection: Connection, token: int, ending: Ending) -> bool:
-    closed_as = connection.scalar(sa.select(Attempt.outcome).where(Attempt.id == token))
-    return bool(closed_as == ending.outcome)
 
 
 _LONGEST_REASON = 300

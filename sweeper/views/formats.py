@@ -27,13 +27,6 @@ def value_text(value: float | None, digits: int = 5) -> str:
     return "-" if value is None else f"{value:.{digits}g}"
 
 
-def rate_text(rate: float | None) -> str:
-    """Format steps per second, with a decimal below 100; ``-`` if unknown."""
-    if rate is None:
-        return "-"
-    return f"{rate:.1f}" if rate < 100 else f"{rate:.0f}"
-
-
 def time_text(seconds: float | None) -> str:
     """Format a duration in its two largest units; ``-`` if unknown."""
     if seconds is None or not math.isfinite(seconds):
