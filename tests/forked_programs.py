@@ -13,8 +13,6 @@ change what is imported, it becomes the real thing.
 This file is also the client and the service; as the client it imports next to nothing.
 """
 
-from __future__ import annotations
-
 import array
 import contextlib
 import json

@@ -1,7 +1,5 @@
 """Running sweeps from tests: in this process, as a command, and as a command to be interrupted."""
 
-from __future__ import annotations
-
 import os
 import queue
 import signal
