@@ -10,8 +10,6 @@ Parameters are stored in Optuna's tables, for Optuna's samplers. The kind of a p
 row, so that its check takes the same time in every trial.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass

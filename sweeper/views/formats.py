@@ -4,8 +4,6 @@ A row has the values of a verb's JSON, one in each column. Epochs are counted fr
 Missing values are left out.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Mapping, Sequence

@@ -5,8 +5,6 @@ activity has a line too. Of a trial's epochs about ten are reported, including t
 ``-v`` every epoch and every checkpoint.
 """
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable

@@ -7,8 +7,6 @@ Events (a trial's end, a resume, a notice) are printed permanently above the tab
 cleared when the run ends, and replaced by the summary.
 """
 
-from __future__ import annotations
-
 import contextvars
 import io
 import os
