@@ -20,9 +20,8 @@ from typing import Literal
 from sweeper.declarations.arguments import checked_whole, with_named_arguments
 from sweeper.declarations.searching import At, Direction, direction_of
 from sweeper.errors import DefinitionError
-from sweeper.support.error_texts import shown_error
 from sweeper.support.paths import Location
-from sweeper.support.shown import shown_value
+from sweeper.support.shown import shown_error, shown_value
 
 _SECONDS_AN_HOUR = 3600.0
 
