@@ -272,6 +272,14 @@ def _generator(obj: Any, path: ObjectPath) -> Treatment:
     return Treatment(Generator(obj, path.text), edges)
 
 
+def _of_builtin(function: Any, path: ObjectPath) -> Treatment:
+    """Return a function written in C, with the object that it is bound to, such as the list of a ``list.append``."""
+    owner = function.__self__
+    if owner is None or isinstance(owner, types.ModuleType | type):
+        return Treatment()
+    return Treatment(None, (Edge(path.owner(type(owner).__name__), owner),))
+
+
 def _refused(kind: Kind, obj: Any, path: ObjectPath) -> Treatment:
     edges = edges_of(obj, sort_of(obj), path) if kind.entered else ()
     return Treatment(Uncaptured(obj, path.text, kind), edges)
@@ -419,6 +427,7 @@ _BY_CLASS: tuple[tuple[Any, Treat], ...] = (
     (type(os.environ), lambda obj, path: Treatment(MappingVariables(obj, path.text, whole=True))),
     (tf.types.experimental.GenericFunction, _tf_function),
     (np.random.BitGenerator, _generator),
+    ((types.BuiltinFunctionType, types.MethodWrapperType), _of_builtin),
     (_CLOSED, _opaque),
 )
 """Treatment by class; the first row counts."""
