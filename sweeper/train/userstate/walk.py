@@ -95,7 +95,7 @@ class Roots:
         read_ahead: The uses of ``data`` that threads read ahead of the training.
         written: Variables that reading the data ahead writes, by use and identity.
         exempt: Objects with their own methods for their state.
-        output: Objects that only write; may grow.
+        output: Objects that only write; may grow. None if there is no trial that could exempt one.
         directory: Directory of the trial, which differs between attempts and replays.
     """
 
@@ -106,17 +106,17 @@ class Roots:
     read_ahead: frozenset[str] = frozenset()
     written: Mapping[str, Mapping[int, Any]] = field(default_factory=dict)
     exempt: Sequence[Any] = ()
-    output: Sequence[Any] = ()
+    output: Sequence[Any] | None = None
     directory: str = ""
     step: Any = None
     tracked: Mapping[str, Any] = field(default_factory=dict)
 
     def ids_exempt(self) -> frozenset[int]:
         """Return the ids of all objects that the walk does not enter."""
-        return frozenset(map(id, (*self.exempt, *self.output)))
+        return frozenset(map(id, (*self.exempt, *(self.output or ()))))
 
     def ids_of_output(self) -> frozenset[int]:
-        return frozenset(map(id, self.output))
+        return frozenset(map(id, self.output or ()))
 
     def given(self) -> list[tuple[ObjectPath, Any]]:
         """Return all roots, without data that are read ahead of the training."""
