@@ -116,7 +116,11 @@ class Services:
             with Path(data, "pg_hba.conf").open("a") as rules:
                 rules.write("host all all 0.0.0.0/0 trust\n")
             server = [f"{programs}/postgres", "-D", data, "-p", str(self.port), "-h", "*", "-k", ""]
-            database = subprocess.Popen([*as_postgres, *server], stderr=subprocess.DEVNULL)
+            with (self._directory / "server.log").open("w") as log:
+                # Its own session, because a Ctrl-C that a test sends is for the hosts.
+                database = subprocess.Popen(
+                    [*as_postgres, *server], stderr=log, start_new_session=True
+                )
             stop = [*as_postgres, f"{programs}/pg_ctl", "-D", data, "-m", "fast", "stop"]
             self._stack.callback(database.wait)
             self._stack.callback(subprocess.run, stop, check=False, capture_output=True)
