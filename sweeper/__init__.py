@@ -6,8 +6,6 @@ read as well. Importing this package imports neither TensorFlow nor Optuna: each
 the errors, is looked up when it is first used.
 """
 
-from __future__ import annotations
-
 import importlib
 from typing import TYPE_CHECKING, Any
 

@@ -35,8 +35,6 @@
 Each message says what was seen, what was expected, and what to do next.
 """
 
-from __future__ import annotations
-
 import traceback
 from pathlib import Path
 

@@ -9,8 +9,6 @@ over all replicas. To accumulate over k batches, give the optimizer
 ``gradient_accumulation_steps=k``; to clip what was accumulated, its ``global_clipnorm``.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 

@@ -9,8 +9,6 @@ Several files run side by side, and their reports come back through a pipe. ``--
 everything in this process, for a debugger.
 """
 
-from __future__ import annotations
-
 import atexit
 import gc
 import os

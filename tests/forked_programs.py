@@ -6,15 +6,12 @@ forks a process for each program that is asked for: it gets the directory, envir
 and signals that it would have been started with, and is killed with whoever asked for it. (Files of
 tests are forked by pytest itself: `file_processes`.)
 
-Two ask: `ForkedProgram`, which is used as a ``subprocess.Popen`` is, and the client, which stands
-where Python would be started: ``python -P -S -E forked_programs.py WORDS`` for ``python -P WORDS``.
-The client lives as long as the program and ends as it ends. Where the environment would change what
-is imported, it becomes the real thing.
+The client asks, which stands where Python would be started: ``python -P -S -E forked_programs.py WORDS``
+for ``python -P WORDS``. It lives as long as the program and ends as it ends. Where the environment would
+change what is imported, it becomes the real thing.
 
 This file is also the client and the service; as the client it imports next to nothing.
 """
-
-from __future__ import annotations
 
 import array
 import contextlib
@@ -126,83 +123,26 @@ def programs_for_shells(directory):
         program.chmod(0o755)
 
 
-class ForkedProgram:
-    """``python WORDS``, forked from the service; its output is text in pipes.
-
-    Args:
-        words: The program, and its own words.
-        directory: Where it is run; ``environment``: what it finds there.
-        session: Whether it has a session of its own, whose processes can be killed at once.
-
-    Attributes:
-        pid: Its own, and in a session of its own the group's.
-        stdout: What it prints; ``stderr``: what it says.
-        returncode: As ``subprocess`` gives it; ``None`` until its end has been seen.
-    """
-
-    def __init__(self, words, *, directory, environment, session):
-        self.returncode = None
-        self._words = words
-        out, its_out = os.pipe()
-        err, its_err = os.pipe()
-        its_in = os.open(os.devnull, os.O_RDONLY)
-        self.stdout = os.fdopen(out)
-        self.stderr = os.fdopen(err)
-        standard = {0: its_in, 1: its_out, 2: its_err}
-        try:
-            self._connection, self.pid = _ask(words, directory, environment, standard, session)
-        finally:
-            for descriptor in standard.values():
-                os.close(descriptor)
-        assert self.pid, "the service refused, or is gone"
-
-    def poll(self):
-        return self._end_within(0)
-
-    def wait(self, timeout=None):
-        import subprocess
-
-        if self._end_within(timeout) is None:
-            raise subprocess.TimeoutExpired(self._words, timeout)
-        return self.returncode
-
-    def send_signal(self, number):
-        if self.poll() is None:
-            os.kill(self.pid, number)
-
-    def kill(self):
-        self.send_signal(signal.SIGKILL)
-
-    def _end_within(self, seconds):
-        import select
-
-        if self.returncode is None and select.select([self._connection], [], [], seconds)[0]:
-            self.returncode = _status(self._connection)
-            self._connection.close()
-        return self.returncode
-
-
-def _ask(words, directory, environment, descriptors, session=False):
-    """Ask for a program, which has ``descriptors`` of this process under these numbers.
+def _ask(words, descriptors):
+    """Ask for a program, which has these descriptors of this process.
 
     Returns:
         The connection, which has its end, and its process; 0 where none is to be had.
     """
     asked = {
         "words": words,
-        "directory": str(directory),
-        "environment": dict(environment),
-        "descriptors": list(descriptors),
+        "directory": os.getcwd(),
+        "environment": dict(os.environ),
+        "descriptors": descriptors,
         "ignored": [n for n in _STOPS if signal.getsignal(n) is signal.SIG_IGN],
         "blocked": [*signal.pthread_sigmask(signal.SIG_BLOCK, [])],
         "parent": os.getppid(),
-        "session": session,
     }
     connection = socket.socket(socket.AF_UNIX)
     try:
-        connection.connect(environment.get(ADDRESS, ""))
+        connection.connect(os.environ.get(ADDRESS, ""))
         message = json.dumps(asked).encode()
-        numbers = array.array("i", descriptors.values())
+        numbers = array.array("i", descriptors)
         connection.sendmsg(
             [len(message).to_bytes(8, "big")],
             [(socket.SOL_SOCKET, socket.SCM_RIGHTS, numbers)],
@@ -222,8 +162,8 @@ def _status(connection):
 def _client(words):
     """Ask for a program, and end as it ends; where none is to be had, become it."""
     inherited = [int(name) for name in os.listdir("/proc/self/fd")]
-    shared = {n: n for n in inherited if n < 3 or (_is_open(n) and os.get_inheritable(n))}
-    connection, program = _ask(words, os.getcwd(), os.environ, shared)
+    shared = [n for n in inherited if n < 3 or (_is_open(n) and os.get_inheritable(n))]
+    connection, program = _ask(words, shared)
     if not program:
         flags = ["-P"] if words[0].startswith("-") else []
         os.execv(sys.executable, [sys.executable, *flags, *words])
@@ -331,10 +271,7 @@ def _become(asked, descriptors):
 
     code = 1
     try:
-        if asked["session"]:
-            os.setsid()
-        else:
-            os.setpgid(0, 0)
+        os.setpgid(0, 0)
         # Above all numbers that they are to have.
         above = max(asked["descriptors"]) + 1
         high = [fcntl.fcntl(descriptor, fcntl.F_DUPFD, above) for descriptor in descriptors]

@@ -3,8 +3,6 @@
 It adds to the tally, and prints the table of what was hit where. With ``--minutes 0`` it only prints it.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import subprocess

@@ -7,9 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-import sweeps
 from forked_programs import PROGRAM, programs_for_shells
-from sweeps import command
 
 from sweeper.run.launch.launchers import WarmServer
 from sweeper.run.launch.sources import target_source
@@ -26,17 +24,6 @@ print(json.dumps([
 print("to stderr", file=sys.stderr)
 sys.exit(int(sys.argv[1]))
 """
-
-
-@pytest.mark.whole
-@pytest.mark.parametrize(
-    ("words", "code"), [(("--version",), 0), (("status", "none"), 1), (("no-such-verb",), 2)]
-)
-def test_a_forked_command_says_what_a_real_one_says(words, code, tmp_path, monkeypatch):
-    forked = command(*words, cwd=tmp_path)
-    assert forked.code == code
-    monkeypatch.setattr(sweeps, "_ENVIRONMENT", {"OMP_NUM_THREADS": "1"})
-    assert forked == command(*words, cwd=tmp_path)
 
 
 @pytest.mark.parametrize("ending", [0, 3, "shell"])

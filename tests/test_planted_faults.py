@@ -4,8 +4,6 @@ They are planted in the nightly tier: each fault runs a few files, in a process 
 With ``-s`` the names of those are printed beside each fault.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

@@ -7,8 +7,6 @@ runs: it is what a change needs. ``--all`` leaves out nothing, and ends with a t
 first, and a file that has become `SLOWER` seconds slower is named. ``--measure`` writes it anew.
 """
 
-from __future__ import annotations
-
 import json
 from collections import Counter, defaultdict
 from pathlib import Path

@@ -9,8 +9,6 @@ Checkpoints in an object store are found by the prefixes in the database, and be
 incomplete.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Container, Iterator
 from dataclasses import dataclass
 from pathlib import Path

@@ -4,8 +4,6 @@ Each trial has one process, which builds its model once. Each result is stored a
 interrupted evaluation loses nothing. The study's directories are only read.
 """
 
-from __future__ import annotations
-
 import functools
 import sys
 import threading

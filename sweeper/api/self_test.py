@@ -5,8 +5,6 @@ batch normalization, a learning-rate schedule, an optimizer with slots and avera
 callback, Keras's global random generator, and a shuffled ``tf.data`` pipeline.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import keras

@@ -11,8 +11,6 @@ The end model is written even if nothing has changed, because a lost one would o
 for an unchanged model.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 

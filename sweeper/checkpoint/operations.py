@@ -4,8 +4,6 @@ All writes of checkpoints go through these methods, so that tests can stop the p
 simulate a power cut at each operation.
 """
 
-from __future__ import annotations
-
 import errno
 import os
 import shutil

@@ -8,8 +8,6 @@ A checkpoint is in a directory, or below a prefix in an object store; `remote_ob
 for the latter.
 """
 
-from __future__ import annotations
-
 import errno
 import os
 import re

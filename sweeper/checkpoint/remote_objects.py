@@ -16,8 +16,6 @@ A checkpoint exists if its manifest exists, so a deletion removes that first. A 
 aside by renaming its manifest: it is copied to another name and then removed.
 """
 
-from __future__ import annotations
-
 import errno
 import os
 from collections.abc import Callable, Mapping

@@ -25,8 +25,6 @@ between that check and the manifest, so a manifest may name removed files. Such 
 verify: the next reader sets it aside and uses the previous one.
 """
 
-from __future__ import annotations
-
 import shutil
 import tempfile
 from dataclasses import replace

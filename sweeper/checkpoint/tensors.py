@@ -8,8 +8,6 @@ every tensor is aligned for readers that map the file.
 TensorFlow is not imported: its eager tensors provide their buffer to NumPy.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import re

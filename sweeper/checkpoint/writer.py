@@ -9,8 +9,6 @@ Commits and deletions are announced on the training thread, in the order in whic
 So the worker never learns of a checkpoint that does not exist.
 """
 
-from __future__ import annotations
-
 import threading
 import time
 import traceback

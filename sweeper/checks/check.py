@@ -17,8 +17,6 @@ The estimates of time and disk are upper bounds: a trial that stops early takes 
 with a metric may keep fewer checkpoints.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import math

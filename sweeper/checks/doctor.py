@@ -3,8 +3,6 @@
 TensorFlow is checked in a separate process, because it may crash and this one does not import it.
 """
 
-from __future__ import annotations
-
 import json
 import platform
 import re

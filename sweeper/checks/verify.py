@@ -11,8 +11,6 @@ at the end is in no checkpoint if `EarlyStopping` restored weights or averages r
 separately.
 """
 
-from __future__ import annotations
-
 import functools
 import random
 import threading

@@ -20,7 +20,14 @@ from typing import Annotated, Literal
 import typer
 
 from sweeper.cli.options import READING, Flags, StudyFile, StudyName, expanded, flag, option
-from sweeper.cli.output import json_text, print_csv, print_importing, print_json, print_table
+from sweeper.cli.output import (
+    json_text,
+    print_csv,
+    print_importing,
+    print_json,
+    print_report,
+    print_table,
+)
 from sweeper.errors import SweeperError, UsageError
 
 DOES_NOT_HOLD = 4
@@ -31,11 +38,7 @@ _NOT_ALL = 3
 
 
 @expanded("workers as_json")
-def check(
-    source: StudyFile,
-    *,
-    flags: Flags,
-) -> None:
+def check(source: StudyFile, *, flags: Flags) -> None:
     """Check a study before it runs: independence, exactness, limits of the promises, cost."""
     from sweeper.definition.declared import check_target
 
@@ -52,7 +55,7 @@ def check(
     if flags.as_json:
         print_json(report.to_json())
     else:
-        typer.echo(str(report))
+        print_report(report)
         if report.holds:
             typer.echo(f"\nnext:\n  {settings.command('run', source, workers=flags.workers)}")
     if not report.holds:
@@ -60,10 +63,7 @@ def check(
 
 
 @expanded("as_json storage runs_dir")
-def doctor(
-    *,
-    flags: Flags,
-) -> None:
+def doctor(*, flags: Flags) -> None:
     """Check versions, kernels and the database's disk; exit 1 if broken, 4 if a promise cannot hold."""
     from sweeper.checks.doctor import diagnose
 

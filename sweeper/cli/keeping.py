@@ -90,9 +90,7 @@ def export(
     ],
     output: Annotated[
         Path,
-        option(
-            "--output", "PATH", "File or directory to write; PATH.json and PATH.md describe it."
-        ),
+        option("--output", "PATH", "File or directory to write; PATH.json describes it."),
     ],
     trial: Annotated[
         int | None,

@@ -163,16 +163,14 @@ StudyName = Annotated[
         autocompletion=complete_study,
     ),
 ]
-TrialNumber = Annotated[
-    int,
-    typer.Argument(
-        metavar="N",
-        min=0,
-        help="The trial's number, from 0.",
-        show_default=False,
-        autocompletion=complete_trial,
-    ),
-]
+TRIAL_NUMBER = typer.Argument(
+    metavar="N",
+    min=0,
+    help="The trial's number, from 0.",
+    show_default=False,
+    autocompletion=complete_trial,
+)
+TrialNumber = Annotated[int, TRIAL_NUMBER]
 Debug = Annotated[
     bool,
     typer.Option(

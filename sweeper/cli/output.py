@@ -24,11 +24,6 @@ def print_importing(study: str) -> None:
     typer.echo(f"importing TensorFlow and {shown_text(study)} ...", err=True)
 
 
-def print_notice(text: str) -> None:
-    """Print a notice to standard error."""
-    typer.echo(text, err=True)
-
-
 def json_text(value: Any) -> str:
     """Return one JSON value, indented."""
     return json.dumps(finite_json(value), allow_nan=False, ensure_ascii=False, indent=2)
@@ -52,6 +47,28 @@ def print_csv(rows: Sequence[Mapping[str, Any]]) -> None:
     writer.writeheader()
     writer.writerows(rows)
     typer.echo(text.getvalue(), nl=False)
+
+
+def print_report(report: object) -> None:
+    """Print a report's text on standard output; a terminal shows levels and verdicts in colour."""
+    from rich.console import Console
+    from rich.text import Text
+
+    text = Text(str(report))
+    for pattern, style in _REPORT_STYLES.items():
+        text.highlight_regex(pattern, style)
+    # Lines are wrapped by the terminal alone, so that a pipe gets them as they are.
+    Console(highlight=False).print(text, soft_wrap=True)
+
+
+_REPORT_STYLES = {
+    r"(?m)^error(?= \[)|(?<=: )a promise does not hold": "bold red",
+    r"(?m)^warning(?= \[)": "yellow",
+    r"(?m)^note(?= \[)": "cyan",
+    r"(?m)^holds(?=  )|(?<=: )holds(?=, )": "green",
+    r"(?m)^(metrics|time|disk|removed)(?=  )": "dim",
+}
+"""Styles of a check's report, by the pattern of the words that have them."""
 
 
 def print_table(table: "RenderableType") -> None:

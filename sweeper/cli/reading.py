@@ -11,6 +11,7 @@ import typer
 
 from sweeper.cli.options import (
     READING,
+    TRIAL_NUMBER,
     Flags,
     StudyName,
     TrialNumber,
@@ -104,11 +105,7 @@ def _list_trials(study: str, where: list[str], flags: Flags, *, hidden: bool) ->
 
 
 @expanded(READING)
-def status(
-    study: StudyName,
-    *,
-    flags: Flags,
-) -> None:
+def status(study: StudyName, *, flags: Flags) -> None:
     """Show a study's progress, its trials by rank, and the best so far; as CSV, one row per trial."""
     settings = flags.settings()
     with open_repository(settings, PATIENCE) as reader:
@@ -128,16 +125,7 @@ def status(
 @expanded(READING)
 def show(
     study: StudyName,
-    number: Annotated[
-        int | None,
-        typer.Argument(
-            metavar="N",
-            min=0,
-            help="The trial's number, from 0.",
-            show_default=False,
-            autocompletion=complete_trial,
-        ),
-    ] = None,
+    number: Annotated[int | None, TRIAL_NUMBER] = None,
     *,
     where: Where = None,
     flags: Flags,
@@ -163,14 +151,13 @@ def show(
         shown = [trial.to_json() for trial in trials]
         print_json(shown if where else shown[0])
     elif flags.as_csv:
-        print_csv([_of_several(t, bool(where)) | e.to_json() for t in trials for e in t.epochs])
+        rows = [{"trial": t.number, **e.to_json()} for t in trials for e in t.epochs]
+        if not where:
+            rows = [epoch.to_json() for epoch in trials[0].epochs]
+        print_csv(rows)
     else:
         for trial in trials:
             _show(trial, summary, settings)
-
-
-def _of_several(trial: "TrialRecord", is_one_of_several: bool) -> dict[str, int]:
-    return {"trial": trial.number} if is_one_of_several else {}
 
 
 def _show(trial: "TrialRecord", summary: "StudyStatus", settings: "Settings") -> None:

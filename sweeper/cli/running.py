@@ -7,6 +7,7 @@ resume. Standard output has only the summary.
 import sys
 import time
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -23,7 +24,7 @@ from sweeper.cli.options import (
     option,
     stored_hint,
 )
-from sweeper.cli.output import print_importing, print_json, print_notice, print_table
+from sweeper.cli.output import print_importing, print_json, print_table
 from sweeper.cli.reading import next_commands
 from sweeper.errors import Interrupted, StudyFileError, SweeperError, UsageError
 from sweeper.records.events import Event, StudyOpened
@@ -43,11 +44,7 @@ FAILED_TRIALS = 3
 
 
 @expanded(RUNNING)
-def run(
-    source: StudyFile,
-    *,
-    flags: Flags,
-) -> None:
+def run(source: StudyFile, *, flags: Flags) -> None:
     """Run a study to its total number of trials; run it again to continue it."""
     _sweep(
         flags, source=source, extension=None if flags.epochs is None else Extension(flags.epochs)
@@ -173,7 +170,7 @@ def _sweep(
     try:
         if source is not None:
             check_target(source)
-        put_back(roots_of((source or "").partition(":")[0]), print_notice)
+        put_back(roots_of((source or "").partition(":")[0]), partial(typer.echo, err=True))
         finished = finished_study(request)
         if finished is None and flags.verbosity != "quiet":
             print_importing(source or f"the study {study}")

@@ -10,8 +10,6 @@ Parameters are stored in Optuna's tables, for Optuna's samplers. The kind of a p
 row, so that its check takes the same time in every trial.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -332,7 +330,8 @@ def finish(
             "choose another objective"
         )
         raise NonFiniteError(msg)
-    if again and _is_closed(connection, token, ending):
+    outcome = sa.select(Attempt.outcome).where(Attempt.id == token)
+    if again and connection.scalar(outcome) == ending.outcome:
         return ()
     decides = ending.result is not None or ending.outcome == "paused"
     # Before the attempt's row: a claim locks the study first, and the reverse order would cause a deadlock.
@@ -380,11 +379,6 @@ def finish(
             raise StorageError(msg)
         record_rung_value(connection, trial.id, ending.rung, ending.value, ending.digest)
     return () if study is None else settle(connection, study, trial.number)
-
-
-def _is_closed(connection: Connection, token: int, ending: Ending) -> bool:
-    closed_as = connection.scalar(sa.select(Attempt.outcome).where(Attempt.id == token))
-    return bool(closed_as == ending.outcome)
 
 
 _LONGEST_REASON = 300

@@ -5,8 +5,6 @@ insert: the total is exact, and no trial is claimed twice. The cost of its queri
 the number of finished trials.
 """
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field

@@ -6,8 +6,6 @@ still turn out to have the same parameters, the trial waits. So the same trials 
 of workers. A trial that reuses the result of one that still trains holds no slot; it ends with that one.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal

@@ -8,8 +8,6 @@ Without permission for that, the URI has to say whether a writer has made these 
 database is immutable.
 """
 
-from __future__ import annotations
-
 import os
 import shlex
 import sqlite3

@@ -7,8 +7,6 @@ reachable again after a minute, every lease has expired, and the first worker to
 take the trials of those that reconnect a second later.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from dataclasses import asdict, dataclass, field
 from typing import Any

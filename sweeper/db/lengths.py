@@ -6,8 +6,6 @@ definition does not change, and its number of epochs is the first length. The se
 trial's result at the first length, whether it was extended or not.
 """
 
-from __future__ import annotations
-
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence

@@ -5,8 +5,6 @@ copy is read back and compared before it is committed, and the source is read ag
 notice a worker that was started meanwhile. So the copy is complete and equal, or nothing is copied.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -5,8 +5,6 @@ lock. So a trial that has begun draws the same parameters when it is resumed, an
 the same. An observation that is withdrawn stays stored for the trials that have used it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 import sqlalchemy as sa

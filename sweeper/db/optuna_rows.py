@@ -6,8 +6,6 @@ a range of versions, a test compares the columns below with Optuna's, and anothe
 through ``optuna.load_study``. Optuna is not imported to read, because that takes longer than the reading.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections import defaultdict

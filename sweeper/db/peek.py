@@ -1,7 +1,5 @@
 """Look at a database before SQLAlchemy is imported, which takes half a second."""
 
-from __future__ import annotations
-
 import sqlite3
 from contextlib import closing
 from pathlib import Path

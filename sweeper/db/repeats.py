@@ -5,8 +5,6 @@ any number of workers: after a pruned one, the remaining repeats are stored as p
 A confirmation is trained in rounds, of which `sweeper.records.comparisons.race` decides the members.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping
 from statistics import fmean

@@ -197,26 +197,14 @@ class Repository:
         trial_seed: TrialSeed,
         *,
         key: str | None = None,
-        worker_key: str | None = None,
-        devices: str | None = None,
-        lease_seconds: float = 60.0,
-        fingerprint: str | None = None,
-        changes: int | None = None,
+        **options: Any,
     ) -> Claim | Waiting | None:
         """Claim a trial; see `sweeper.db.claims.claim`. A call without a ``key`` cannot be repeated."""
-        statement = functools.partial(
-            claims.claim,
-            name=name,
-            worker=worker,
-            trial_seed=trial_seed,
-            key=key or uuid.uuid4().hex,
-            worker_key=worker_key,
-            devices=devices,
-            lease_seconds=lease_seconds,
-            fingerprint=fingerprint,
-            changes=changes,
+        # One key for all tries of the transaction, of which an earlier one may have been committed.
+        key = key or uuid.uuid4().hex
+        return self.database.write(
+            lambda c: claims.claim(c, name, worker, trial_seed, key=key, **options)
         )
-        return self.database.write(statement)
 
     def release_lost(
         self, study: str, *, observer: str | None = None, lease_seconds: float = 60.0

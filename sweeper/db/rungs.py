@@ -12,8 +12,6 @@ Positions of trials among rungs are read with a fixed number of queries, whose c
 with the number of finished trials.
 """
 
-from __future__ import annotations
-
 import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence

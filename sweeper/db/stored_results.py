@@ -5,8 +5,6 @@ open attempt whose worker is gone from this host, or whose lease has expired, is
 before a worker has closed it.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections import Counter, defaultdict

@@ -5,8 +5,6 @@ everything else. No foreign key refers to Optuna's tables, so that Optuna's tool
 studies. Only the migrations create the schema; a test compares the two.
 """
 
-from __future__ import annotations
-
 import json
 from collections import defaultdict
 from collections.abc import Callable, Mapping

@@ -6,8 +6,6 @@ row, because it may change. Where there is no such study, or no such trial has s
 raised.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Mapping
 from typing import Any

@@ -1,7 +1,5 @@
 """Checks of single arguments of a study, and their defaults."""
 
-from __future__ import annotations
-
 import difflib
 import functools
 import inspect

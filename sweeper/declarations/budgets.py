@@ -11,8 +11,6 @@ bracket with consecutive numbers, which are compared only with each other. Its s
 rungs, so that all brackets train about the same number of epochs.
 """
 
-from __future__ import annotations
-
 import bisect
 import math
 from collections.abc import Mapping, Sequence

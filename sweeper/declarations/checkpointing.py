@@ -12,8 +12,6 @@ A study whose trials are valued at their best epoch (``at="best"``) promises tha
 its checkpoint stays beside whatever `Keep` keeps, and outside of its ``at_most``.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields

@@ -3,8 +3,6 @@
 They are no trials: they have no number, no rank and no files, and count for no total.
 """
 
-from __future__ import annotations
-
 import csv
 import io
 import json

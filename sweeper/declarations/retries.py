@@ -4,8 +4,6 @@ It does not affect a trial's result, only when a trial fails. So unlike the rest
 may differ from run to run; the values in the study's file apply.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from collections.abc import Mapping

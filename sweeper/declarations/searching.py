@@ -5,8 +5,6 @@ object of the user; its arguments are read from its attributes, so that a change
 worker can make an equal one without importing the study.
 """
 
-from __future__ import annotations
-
 import inspect
 import math
 import re

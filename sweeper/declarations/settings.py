@@ -7,8 +7,6 @@ pydantic-settings takes a fifth of a second to import, which is why the command 
 module only in the bodies of its verbs.
 """
 
-from __future__ import annotations
-
 import difflib
 import os
 import re

@@ -4,8 +4,6 @@ The trial process does not import Optuna; `sweeper.search` converts these to Opt
 whose rules (bounds included, ``log`` excludes ``step``) they follow.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

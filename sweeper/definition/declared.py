@@ -6,8 +6,6 @@ by `Study` itself, in a call at the same position, so a mistake has the message 
 give. What is computed waits for the import.
 """
 
-from __future__ import annotations
-
 import ast
 import functools
 import inspect

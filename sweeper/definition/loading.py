@@ -9,8 +9,6 @@ notice a file of equal length that is written within the same second, so an edit
 with its old code.
 """
 
-from __future__ import annotations
-
 import ast
 import difflib
 import importlib

@@ -1,7 +1,5 @@
 """`Trial`: the argument of a study's factories, with parameters, number, seed and directory."""
 
-from __future__ import annotations
-
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path

@@ -11,8 +11,6 @@ are forked from it. An audit hook cannot be removed, so it looks at a flag first
 recorded for a path, and at most `MOST` paths, so that a loop that opens a file for each batch pays for a look-up.
 """
 
-from __future__ import annotations
-
 import builtins
 import functools
 import io

@@ -6,8 +6,6 @@ overwrote, before or afterwards; `sweeper check` knows it, because it trains a t
 and without.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path

@@ -5,8 +5,6 @@ refused. Both functions raise `IndependenceError` if the result contains an obje
 the trial and must not be shared.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

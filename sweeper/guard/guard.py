@@ -16,8 +16,6 @@ found. Objects that cannot be reached from them (an attribute of an installed li
 another thread) have no name.
 """
 
-from __future__ import annotations
-
 import gc
 import itertools
 import sys

@@ -1,7 +1,5 @@
 """Names that functions use, and attributes that methods assign, read from bytecode, and the parts of callables."""
 
-from __future__ import annotations
-
 import contextlib
 import dis
 import functools

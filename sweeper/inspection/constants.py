@@ -6,8 +6,6 @@ the plain value counts as well. A value from the clock, the environment or the m
 processes and never counts.
 """
 
-from __future__ import annotations
-
 import ast
 import enum
 import os

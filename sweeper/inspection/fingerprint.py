@@ -14,8 +14,6 @@ A part is named by its name in its file. Outside of the model factory's file, th
 precedes it. So the file of the factory can be renamed, and run as a script or from the command line.
 """
 
-from __future__ import annotations
-
 import ast
 import functools
 import inspect

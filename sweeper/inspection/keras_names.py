@@ -4,8 +4,6 @@ All walks over a model (the guard's, of the user's state, of variables outside K
 TensorFlow checkpoints) use these sets. A test compares each name with the installed Keras.
 """
 
-from __future__ import annotations
-
 CONNECTIONS = frozenset(
     {
         "_distribute_strategy",

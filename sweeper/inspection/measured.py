@@ -4,8 +4,6 @@ A date or a rounded time can be equal in two runs and different in a third, so a
 not show that it is measured. The source of the class shows it; no code of it is run.
 """
 
-from __future__ import annotations
-
 import ast
 import datetime as dt
 import inspect

@@ -4,8 +4,6 @@ User code such as ``__eq__`` or a proxy's ``__class__``, which ``isinstance`` re
 types are classified, each once, and objects are compared by ``is``.
 """
 
-from __future__ import annotations
-
 import collections
 import contextlib
 import contextvars

@@ -4,7 +4,6 @@ Two texts have the same meaning if their syntax trees are equal except for docst
 text is used only if it compiles to the code that runs: a file may have been edited after its import.
 """
 
-from __future__ import annotations
 import __future__
 
 import ast

@@ -1,7 +1,5 @@
 """Ensemble of trained models: one model whose predictions are the mean of theirs."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from os import PathLike
 from typing import Any

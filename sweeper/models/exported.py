@@ -1,7 +1,5 @@
 """An exported model: formats, checks before it is loaded or written, description, result. No TensorFlow is needed."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path

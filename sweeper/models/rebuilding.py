@@ -6,8 +6,6 @@ user's builds, are built as in training, by tracing the step. Afterwards the ran
 process are restored.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field

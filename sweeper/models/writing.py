@@ -8,8 +8,6 @@ has a signature with named inputs. A frozen graph (``.pb``) is one GraphDef whos
 model with lookup tables or other resources cannot be frozen.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import tempfile

@@ -16,8 +16,6 @@ al., "The irace package", 2016, for races of configurations. The tests of a race
 Bonferroni's inequality.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 from bisect import bisect_left

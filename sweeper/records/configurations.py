@@ -1,7 +1,5 @@
 """Configurations of a study: their repeats, means and intervals, and which of them leads."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence

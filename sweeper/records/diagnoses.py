@@ -1,7 +1,5 @@
 """Records of `sweeper doctor`: value seen, value expected, advice, and whether a promise depends on it."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal

@@ -4,8 +4,6 @@ Records are read from the database and never written back. Metrics have the name
 validation metrics without ``val_``.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass

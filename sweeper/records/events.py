@@ -4,8 +4,6 @@ Events are advisory; the database is authoritative. A listener is called from th
 event at a time, and must return quickly. An error that it raises ends the run.
 """
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass

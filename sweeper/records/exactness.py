@@ -4,8 +4,6 @@ An audit resumes a trial from a checkpoint in a new process and compares its sta
 checkpoint. So it finds any state that is not captured, by its effect on the running study.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime

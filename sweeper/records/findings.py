@@ -1,7 +1,5 @@
 """Findings for the user: what a check, a verification or a run has seen, its severity, and where."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from operator import attrgetter

@@ -5,8 +5,6 @@ whole study or for some of its trials, which then resume from their last checkpo
 trials at its rungs.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime

@@ -46,23 +46,11 @@ class ModelSource(Protocol):
     def export(self, number: int, options: ExportOptions) -> ExportReport:
         """Write the model of trial ``number``."""
 
-    def verify(self, which: Verified, *, interrupt: bool, seed: int | None) -> VerifiedStudy:
-        """Replay finished trials; see `sweeper.Study.verify` for the options."""
+    def verify(self, which: Verified, *, interrupt: bool, seed: int | None) -> Any:
+        """Replay finished trials; see `sweeper.Study.verify` for the options and the result."""
 
     def ensemble(self, numbers: Sequence[int], path: str | PathLike[str] | None) -> keras.Model:
         """Return the mean of the models of these trials."""
-
-
-class VerifiedStudy(Protocol):
-    """Interface of the result of a verification; see `sweeper.checks.verify.StudyVerification`."""
-
-    @property
-    def holds(self) -> bool: ...
-
-    @property
-    def trials(self) -> Sequence[Any]: ...
-
-    def to_json(self) -> dict[str, Any]: ...
 
 
 class ExportReport(Protocol):

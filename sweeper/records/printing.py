@@ -1,7 +1,5 @@
 """Values of records as text in one line, and as JSON."""
 
-from __future__ import annotations
-
 import html
 import math
 from collections.abc import Iterable, Mapping

@@ -5,8 +5,6 @@ equal tensors are not read. All other state is compared as stored, as plain valu
 generates may differ between processes, and are not compared.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence

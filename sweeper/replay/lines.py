@@ -3,8 +3,6 @@
 Imports no Keras: `sweeper check` looks lines up in the command's own process.
 """
 
-from __future__ import annotations
-
 import ast
 import functools
 import inspect

@@ -1,7 +1,5 @@
 """Reports of a replay's process on the user's code and its lengths: plain frozen values, sent through a pipe."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from sweeper.records.findings import Line

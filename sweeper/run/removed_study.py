@@ -4,8 +4,6 @@ Removal deletes the rows first, and only while no worker runs the study: rows wi
 to missing checkpoints. Renaming starts with the directories, because that can be undone.
 """
 
-from __future__ import annotations
-
 import contextlib
 import shutil
 from collections.abc import Sequence

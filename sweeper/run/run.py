@@ -1,7 +1,5 @@
 """Run of a study: preparation, trials here or on a cluster, and results."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from sweeper.records.events import Notice, OneAtATime

@@ -4,8 +4,6 @@ The test is `sweeper check` of a small study (`sweeper.api.self_test`). It takes
 environment.
 """
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Execution of a prepared study's trials in this process's slots."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable, Iterator

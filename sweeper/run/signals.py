@@ -1,7 +1,5 @@
 """Signals that stop a run, and their effects on its trials."""
 
-from __future__ import annotations
-
 import math
 import signal
 import threading

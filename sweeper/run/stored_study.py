@@ -1,7 +1,5 @@
 """Stored state of a study: read before a run is planned, written as planned, and extended."""
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from dataclasses import replace
 

@@ -7,8 +7,6 @@ The database does not keep the code of earlier definitions. So finished trials a
 and extended only under the definition with which they ran.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 from sweeper.db.repository import StudyRow

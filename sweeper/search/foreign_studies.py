@@ -1,7 +1,5 @@
 """Results of another study in Optuna's tables, as observations; sweeper's databases contain these, too."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Importance of each parameter for a study's objective, by Optuna's PED-ANOVA, which is deterministic."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

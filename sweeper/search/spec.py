@@ -7,8 +7,6 @@ trial waits for another, trial 0 is part of the sequence, and in a conditional s
 each branch are spread by the same coordinates.
 """
 
-from __future__ import annotations
-
 import copy
 import importlib.util
 import logging

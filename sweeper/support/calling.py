@@ -6,8 +6,6 @@ after a network fault would change the trial's result. A generator of this modul
 all forked trials.
 """
 
-from __future__ import annotations
-
 import random
 import threading
 import time

@@ -1,7 +1,5 @@
 """Digest of a file's content, which two files share that were written at different times."""
 
-from __future__ import annotations
-
 import os
 import zipfile
 from contextlib import suppress

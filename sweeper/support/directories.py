@@ -1,7 +1,5 @@
 """Directories whose files are of no trial: of the system, of installed libraries, caches and downloads."""
 
-from __future__ import annotations
-
 import functools
 import os
 import sys

@@ -1,7 +1,5 @@
 """Texts of errors of the user's code and of libraries, which may have none, or raise another error."""
 
-from __future__ import annotations
-
 
 def error_text(error: BaseException) -> str:
     """Return ``str(error)``, or a text that names the error that ``str`` raises."""

@@ -3,8 +3,6 @@
 The package and the command are called ``sweeper``, but on PyPI another project has that name.
 """
 
-from __future__ import annotations
-
 import os
 import shlex
 import shutil

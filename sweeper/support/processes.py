@@ -4,8 +4,6 @@ A process is identified by its pid, pid namespace, boot and start time. The star
 from the boot if possible, because wall-clock times change when the clock is set.
 """
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import os

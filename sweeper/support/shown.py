@@ -5,8 +5,6 @@ between a ``:`` and the last ``@`` is hidden, and so is the value of every param
 known to be harmless.
 """
 
-from __future__ import annotations
-
 import re
 from urllib.parse import unquote
 

@@ -7,8 +7,6 @@ descriptor is redirected meanwhile, and all other lines are printed again.
 With ``TF_CPP_MIN_LOG_LEVEL=0`` nothing is filtered.
 """
 
-from __future__ import annotations
-
 import contextlib
 import gc
 import os

@@ -1,7 +1,5 @@
 """Base of the parts of a training's state, each of which is captured and restored by itself."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

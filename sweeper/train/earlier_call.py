@@ -8,8 +8,6 @@ In a new process the loop runs again from its first call, while the newest check
 already has these changes: then nothing is kept.
 """
 
-from __future__ import annotations
-
 import sys
 import weakref
 from collections.abc import Callable, Mapping

@@ -4,8 +4,6 @@ A resumed trial is exact under the same fingerprint. Under another one exactness
 fingerprint of each attempt is stored, and differences are reported.
 """
 
-from __future__ import annotations
-
 import os
 import platform
 from collections.abc import Mapping

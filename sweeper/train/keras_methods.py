@@ -10,8 +10,6 @@ calls what a cell of its closure contains. The cell is changed while such a trai
 and other threads are passed on.
 """
 
-from __future__ import annotations
-
 import functools
 import inspect
 import threading

@@ -11,8 +11,6 @@ A replica gets the slice of the batch at its index, so the order of the data is 
 replica, and data sources do not depend on replicas.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

@@ -15,8 +15,6 @@ All replicas have slices of equal size, so Keras's mean over a slice, divided by
 the replica's share of the mean. Where not every example counts alike, `TrainingStep.reduce` corrects that share.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import FunctionType, MappingProxyType, MethodType

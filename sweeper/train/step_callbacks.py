@@ -6,8 +6,6 @@ Steps are counted over the whole trial. A step's call comes before its checkpoin
 neither skips nor repeats a call.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -4,8 +4,6 @@ A row has the values of a verb's JSON, one in each column. Epochs are counted fr
 Missing values are left out.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Mapping, Sequence
@@ -25,13 +23,6 @@ _KIBI = 1024
 def value_text(value: float | None, digits: int = 5) -> str:
     """Format a metric with ``digits`` significant digits; ``-`` for none."""
     return "-" if value is None else f"{value:.{digits}g}"
-
-
-def rate_text(rate: float | None) -> str:
-    """Format steps per second, with a decimal below 100; ``-`` if unknown."""
-    if rate is None:
-        return "-"
-    return f"{rate:.1f}" if rate < 100 else f"{rate:.0f}"
 
 
 def time_text(seconds: float | None) -> str:

@@ -4,8 +4,6 @@ Each function returns a rich renderable. Texts of users (names, parameters, erro
 as rich's markup.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Tables of single verbs: ``show``, ``compare``, ``evaluate``, ``doctor`` and ``check``."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime

@@ -1,8 +1,8 @@
 """Runs studies in this process, below a directory of the test's own."""
 
 import pytest
-import tensorflow as tf
 from small_models import Runner
+from trainings import unoptimized
 
 
 @pytest.fixture
@@ -13,6 +13,5 @@ def run(tmp_path):
 @pytest.fixture(scope="module")
 def without_constant_folding():
     """Single steps and steps in a loop of the graph are folded otherwise, in the last bits."""
-    tf.config.optimizer.set_experimental_options({"constant_folding": False})
-    yield
-    tf.config.optimizer.set_experimental_options({"constant_folding": True})
+    with unoptimized("constant_folding"):
+        yield

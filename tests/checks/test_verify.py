@@ -1,6 +1,5 @@
 """`sweeper verify` on real trials: what is untouched holds, and what was changed is found and named."""
 
-import hashlib
 import json
 import re
 import shutil
@@ -13,6 +12,7 @@ from pathlib import Path
 import pytest
 from checkpoints_on_disk import commit
 from databases import opened_database
+from disk_contents import digests
 from recorded_replays import RecordedReplays
 from scripted_trials import definition, row_of
 from study_files import StudyText
@@ -124,21 +124,12 @@ def errors(trial):
     return [finding for finding in trial["findings"] if finding["level"] == "error"]
 
 
-def files(runs):
-    """The digest of every file of the study, the database's own aside."""
-    return {
-        str(path.relative_to(runs)): hashlib.sha256(path.read_bytes()).hexdigest()
-        for path in sorted(runs.rglob("*"))
-        if path.is_file() and not path.name.startswith("sweeper.db")
-    }
-
-
 def test_untouched_trials_hold_and_one_that_reads_random_bytes_does_not(
     ran, copy, tmp_path, capsys, monkeypatch
 ):
     """The whole command: a trial whose data come from ``os.urandom`` is its negative control."""
     monkeypatch.setattr("sweeper.run.replays.run_again", ran[1].run_anew)
-    originals = files(copy.runs)
+    originals = digests(copy.runs)
     flags = ("--runs-dir", str(copy.runs))
     report_file = tmp_path / "r.json"
     code = main(["verify", "small", "--all", "--report", str(report_file), *flags])
@@ -151,7 +142,7 @@ def test_untouched_trials_hold_and_one_that_reads_random_bytes_does_not(
     random = report["trials"][RANDOM]
     assert random["epoch"] == 0
     assert random["variable"].startswith("model variable 1 (")
-    assert files(copy.runs) == originals, "the study's own directory was written to"
+    assert digests(copy.runs) == originals, "the study's own directory was written to"
     assert "trial 0 holds: final digest, value, 3 epochs, 2 checkpoints equal" in output.out
     assert "trial 2 DIFFERS" in output.out
     assert "no known difference of the environment explains the difference" in output.out

@@ -427,6 +427,21 @@ class Terminal(io.StringIO):
         return super().write(text)
 
 
+@pytest.mark.usefixtures("check")
+def test_a_terminal_shows_the_levels_of_a_checks_report_in_colour(call, monkeypatch):
+    Path("bad.py").touch()
+    plain = call("check", "bad.py").out
+    terminal = Terminal()
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "20")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setattr("sys.stdout", terminal)
+    call("check", "bad.py")
+    assert "\x1b[1;31merror\x1b[0m [independence]" in terminal.getvalue()
+    assert "\x1b[32mholds\x1b[0m    two trials share none" in terminal.getvalue()
+    assert re.sub(r"\x1b\[[\d;]*m", "", terminal.getvalue()) == plain
+
+
 @pytest.mark.parametrize(
     ("environment", "redraws"),
     [

@@ -4,8 +4,6 @@ A test has the database to itself, without a row. It is emptied after each and s
 that is new has every statement to compile again, which costs more than most tests do.
 """
 
-from __future__ import annotations
-
 import contextlib
 import sqlite3
 from dataclasses import dataclass

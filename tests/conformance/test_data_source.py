@@ -6,8 +6,6 @@ object. For a pipeline, which is costly to make anew so often, those are by defa
 alone. The broken sources at the end are the suite's negative controls.
 """
 
-from __future__ import annotations
-
 import json
 import pickle
 import random

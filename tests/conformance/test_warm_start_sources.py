@@ -5,8 +5,6 @@ where the format has them. Every model of `MODELS` is written by it, once, and r
 anew.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The guard refuses exactly what two trials share, however models are put together and wherever an object is kept."""
 
-from __future__ import annotations
-
 import collections
 import contextvars
 import functools

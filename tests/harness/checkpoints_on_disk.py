@@ -1,7 +1,5 @@
 """A checkpoint with a value in each component of a training's state, and copies with one value changed."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Processes that begin together, forked from one that has imported everything."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """The corpus of pitfalls, each study built as two trials build it, one after the other."""
 
-from __future__ import annotations
-
 import gc
 import os
 import shutil

@@ -1,7 +1,5 @@
 """A database of a test's own: a file, or on the server that `SWEEPER_TEST_POSTGRES` names."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import os

@@ -1,7 +1,5 @@
 """Callbacks for the exactness suite: Keras's own, and what users write."""
 
-from __future__ import annotations
-
 import datetime as dt
 import enum
 import functools

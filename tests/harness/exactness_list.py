@@ -4,8 +4,6 @@ A study is a call ``study("name", "its kind", expectation, …)`` at the top lev
 or a decorator such as ``study_callback``; all but its factories are literals.
 """
 
-from __future__ import annotations
-
 import ast
 from dataclasses import dataclass
 from pathlib import Path

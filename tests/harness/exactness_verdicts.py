@@ -4,8 +4,6 @@
 checkpoint is restored instead of when it is taken, a crash.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Worker processes with `fake_trial` in the place of TensorFlow, to be killed, stopped and cut off."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import multiprocessing

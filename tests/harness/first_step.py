@@ -9,8 +9,6 @@ trial. Running a module's top level and the bodies of its classes is no entry. T
 debugger follows from the command to the training loop; the others compute something for one of them.
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

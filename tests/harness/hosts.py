@@ -12,12 +12,11 @@ import socket
 import subprocess
 import sys
 import time
-import urllib.request
 import uuid
 from pathlib import Path
 
 import pytest
-from object_faults import BUCKET, s3_environment
+from object_faults import BUCKET, s3_environment, s3_server
 
 _NEEDED = ("ip", "unshare", "runuser", "cc")
 
@@ -31,15 +30,6 @@ int clock_nanosleep(clockid_t clock, int flags, const struct timespec *until, st
 }
 """
 """What `time.sleep` calls: libfaketime 0.9.10 refuses it where it leaves the monotonic clock alone."""
-
-_OBJECTS = """
-import sys
-from moto.server import ThreadedMotoServer
-server = ThreadedMotoServer("0.0.0.0", 0, verbose=False)
-server.start()
-print(server.get_host_and_port()[1], flush=True)
-sys.stdin.read()
-"""
 
 _BEGIN = """
 mount --bind {boot} /proc/sys/kernel/random/boot_id
@@ -124,17 +114,8 @@ class Services:
             stop = [*as_postgres, f"{programs}/pg_ctl", "-D", data, "-m", "fast", "stop"]
             self._stack.callback(database.wait)
             self._stack.callback(subprocess.run, stop, check=False, capture_output=True)
-            objects = subprocess.Popen(
-                [sys.executable, "-c", _OBJECTS],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
-                text=True,
-            )
-            self._stack.callback(objects.communicate)
-            self.objects = int(objects.stdout.readline())
-            made = urllib.request.Request(f"http://127.0.0.1:{self.objects}/{BUCKET}", method="PUT")
-            urllib.request.urlopen(made, timeout=30).close()
+            objects = self._stack.enter_context(s3_server("0.0.0.0"))
+            self.objects = int(objects.rpartition(":")[2])
             ready = [f"{programs}/pg_isready", "-h", "127.0.0.1", "-p", str(self.port)]
             for _ in range(300):
                 if subprocess.run(ready, check=False, capture_output=True).returncode == 0:

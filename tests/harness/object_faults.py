@@ -30,7 +30,7 @@ BUCKET = "sweeps"
 _SERVER = """
 import sys
 from moto.server import ThreadedMotoServer
-server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
+server = ThreadedMotoServer(sys.argv[1], 0, verbose=False)
 server.start()
 print(server.get_host_and_port()[1], flush=True)
 sys.stdin.read()
@@ -44,10 +44,10 @@ _ENVIRONMENT = {
 
 
 @contextmanager
-def s3_server():
+def s3_server(host="127.0.0.1"):
     """Give the URL of a server of the S3 protocol, in a process of its own, with one bucket."""
     process = subprocess.Popen(
-        [sys.executable, "-c", _SERVER],
+        [sys.executable, "-c", _SERVER, host],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,

@@ -6,8 +6,6 @@ As a script it prints them for a tree, this package by default, or lists what wa
     .venv/bin/python tests/harness/reading_figures.py tests --list fillers
 """
 
-from __future__ import annotations
-
 import argparse
 import ast
 import io

@@ -1,7 +1,5 @@
 """Replays of trials that are run once, for tests of what they are compared with."""
 
-from __future__ import annotations
-
 import itertools
 import shutil
 from collections.abc import Iterator

@@ -4,8 +4,6 @@
 `ScriptedTrial`, which says what a trial's process says, and returns the exit code of that process.
 """
 
-from __future__ import annotations
-
 import os
 import threading
 from collections.abc import Callable

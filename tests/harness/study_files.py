@@ -1,7 +1,5 @@
 """Study files for the tests: one small study as text, changed in one place at a time."""
 
-from __future__ import annotations
-
 import textwrap
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Running sweeps from tests: in this process, as a command, and as a command to be interrupted."""
 
-from __future__ import annotations
-
 import os
 import queue
 import signal
@@ -14,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from databases import place_database
-from forked_programs import ADDRESS, WARM_SERVER, ForkedProgram, importing
+from forked_programs import ADDRESS
 
 from sweeper.db.database import Database
 from sweeper.db.repository import Repository
@@ -27,8 +25,16 @@ from sweeper.run.run import run_sweep
 LIMIT = 180.0
 """Seconds after which a command counts as hanging."""
 
-_ENVIRONMENT = dict(os.environ)
-"""Of the whole run, whatever the test sets that is the first to fork a command."""
+COMMAND = """
+import sys
+from sweeper.run.launch import server_process
+
+server_process._SERVER = {server!r}
+from sweeper.cli.main import main
+
+sys.exit(main())
+"""
+"""``sweeper`` as a program, whose fork servers are those of this process' tests."""
 
 
 def notices_of(events):
@@ -107,7 +113,7 @@ def _environment(extra):
 
 
 def command(*words, cwd, env=None):
-    """Run ``sweeper WORDS`` to its end; its fork servers are those of this process' tests."""
+    """Run ``sweeper WORDS`` to its end."""
     process = _begun(words, cwd, env, session=False)
     out = _Reading(process.stdout)
     err = _Reading(process.stderr)
@@ -133,19 +139,12 @@ def python(*words, cwd, env=None):
 
 
 def _begun(words, cwd, extra, *, session, before=()):
-    """``sweeper WORDS``: forked where its environment is the run's, and so are servers; else a real one.
-
-    ``before`` are the words of a program that runs it, which is then a real one, too.
-    """
-    environment = _environment(extra)
-    program = ["-m", "sweeper", *map(str, words)]
-    forked = ADDRESS in environment and server_process._SERVER == WARM_SERVER
-    if forked and not before and importing(environment) == importing(_ENVIRONMENT):
-        return ForkedProgram(program, directory=cwd, environment=environment, session=session)
+    """``sweeper WORDS``, with the hash seed of trials; ``before`` are the words of a program that runs it."""
+    program = COMMAND.format(server=server_process._SERVER)
     return subprocess.Popen(
-        [*before, sys.executable, "-P", *program],
+        [*before, sys.executable, "-P", "-c", program, *map(str, words)],
         cwd=cwd,
-        env=environment,
+        env=server_process.HASH_SEED | _environment(extra),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -1,7 +1,5 @@
 """Small trainings, and an observer that keeps their snapshots in memory or on disk."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -26,9 +24,9 @@ SEEDS = TrialSeeds(7, 3)
 
 
 @contextmanager
-def unoptimized():
-    """Run graphs as they are written; TensorFlow's optimizers change last bits."""
-    passes = ("constant_folding", "arithmetic_optimization")
+def unoptimized(*passes):
+    """Run graphs as they are written; TensorFlow's optimizers, or these of them, change last bits."""
+    passes = passes or ("constant_folding", "arithmetic_optimization")
     tf.config.optimizer.set_experimental_options(dict.fromkeys(passes, False))
     try:
         yield

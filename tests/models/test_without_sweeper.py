@@ -1,7 +1,5 @@
 """What is exported works in a process that has no sweeper, and training goes on from it there."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
@@ -10,8 +8,8 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-import tensorflow as tf
 from small_models import SAMPLES, Runner, arrays, network, without_validation
+from trainings import unoptimized
 
 from sweeper import Keep
 from sweeper.checkpoint.reading import load_checkpoint
@@ -21,14 +19,10 @@ from sweeper.checkpoint.reading import load_checkpoint
 def left(tmp_path_factory):
     """A study of three epochs, whose model leaves after the second; read by another process."""
     directory = tmp_path_factory.mktemp("left")
-    unoptimized = {"constant_folding": False, "arithmetic_optimization": False}
-    tf.config.optimizer.set_experimental_options(unoptimized)
-    try:
+    with unoptimized():
         ran = Runner(directory)(
             network, data=without_validation, objective="loss", epochs=3, keep=Keep(last=9)
         )
-    finally:
-        tf.config.optimizer.set_experimental_options(dict.fromkeys(unoptimized, True))
     best = ran.results.best
     names = {"savedmodel": "served", "frozen": "model.pb", "tf-checkpoint": "checkpoint"}
     names |= {"keras": "model.keras", "weights": "model.weights.h5"}

@@ -1,7 +1,5 @@
 """The statistics of configurations, against SciPy's functions and by simulation."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, field
 from typing import Any

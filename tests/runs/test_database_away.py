@@ -1,7 +1,5 @@
 """A database that goes away under a run: what trials tell waits, in order, and nobody waits unseen."""
 
-from __future__ import annotations
-
 import shutil
 import threading
 import time

@@ -1,7 +1,5 @@
 """Every way in which a trial can die comes back as what it was, and the study goes on."""
 
-from __future__ import annotations
-
 import os
 import re
 import signal

@@ -1,7 +1,5 @@
 """What Python draws anew for every process is the same in all that run a study's trials."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import sqlite3

@@ -1,7 +1,5 @@
 """However a trial's process is made, and wherever its study is defined, the result is the same."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import signal

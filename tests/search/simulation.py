@@ -1,7 +1,5 @@
 """Sweeps without training: workers that finish in any order, trials that are a formula."""
 
-from __future__ import annotations
-
 import math
 import random
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """A study killed again and again ends as one that never was: the second and the third promise."""
 
-from __future__ import annotations
-
 import random
 import time
 from collections import Counter

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 
 import pytest
 from study_files import PACED, StudyText
-from sweeps import LIMIT, RunningCommand, _environment
+from sweeps import COMMAND, LIMIT, RunningCommand, _environment
 from terminals import Screen
 
 from sweeper.run.launch import server_process
@@ -27,14 +27,7 @@ STUDY = StudyText(
 COLUMNS = 80
 LINES = 24
 
-_PROGRAM = """
-import fcntl, sys, termios
-fcntl.ioctl(2, termios.TIOCSCTTY, 0)
-from sweeper.run.launch import server_process
-server_process._SERVER = {server!r}
-from sweeper.cli.main import main
-sys.exit(main())
-"""
+_PROGRAM = f"import fcntl, termios; fcntl.ioctl(2, termios.TIOCSCTTY, 0){COMMAND}"
 
 
 class TerminalCommand:

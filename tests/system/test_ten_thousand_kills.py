@@ -4,8 +4,6 @@ A piece lasts as many minutes as ``SWEEPER_TEST_KILL_MINUTES`` says, and adds to
 ``SWEEPER_TEST_KILL_TALLY`` names: ``python tests/kill_tally.py --minutes 20`` runs one, and prints the table.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

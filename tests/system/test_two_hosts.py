@@ -1,7 +1,5 @@
 """Two machines that share a database and an object store alone, each and its link lost at the worst moments."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import textwrap

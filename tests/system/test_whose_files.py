@@ -1,13 +1,11 @@
 """Another study's files never become this one's, and a study's own go with it wherever it moves."""
 
-from __future__ import annotations
-
-import hashlib
 import shutil
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
+from disk_contents import digests
 from interruptions import KILL_ALL
 from study_files import SHORT, StudyText
 from sweeps import Result, RunningCommand, results_of, sweep, trials_in
@@ -72,14 +70,6 @@ def killed(tmp_path_factory):
     return Killed(file, home, results_of(whole.trials))
 
 
-def contents(directory):
-    return {
-        str(path.relative_to(directory)): hashlib.sha256(path.read_bytes()).hexdigest()
-        for path in sorted(directory.rglob("*"))
-        if path.is_file() and not path.name.startswith("sweeper.db")
-    }
-
-
 def check_went_on(ended, killed, runs):
     assert ended.code == 0, ended.err
     trials = trials_in(runs)
@@ -90,11 +80,11 @@ def check_went_on(ended, killed, runs):
 @pytest.mark.whole
 def test_a_study_moved_as_the_how_to_says_ends_as_if_it_had_stayed(killed, tmp_path, here):
     """``cp -r runs``, and resume with ``--runs-dir``: the old place is not written to."""
-    original = contents(killed.home)
+    original = digests(killed.home)
     runs = killed.copy(tmp_path / "there") / "runs"
     ended = here("resume", "small", "--runs-dir", runs, cwd=tmp_path)
     check_went_on(ended, killed, runs)
-    assert contents(killed.home) == original
+    assert digests(killed.home) == original
     files = runs / "small" / "trial-00000" / "files"
     assert len((files / "log.csv").read_text().splitlines()) == 5
     assert {f"epoch-{n}.txt" for n in range(4)} <= {path.name for path in files.iterdir()}
@@ -129,7 +119,7 @@ def test_what_another_study_left_is_refused_by_name_and_nothing_is_touched(
             path.unlink()
     else:
         storage = f"sqlite:///{tmp_path / 'other.db'}"
-    original = contents(runs)
+    original = digests(runs)
     other = replace(
         STUDY,
         data="x, y = x[::-1], y[::-1]",
@@ -140,7 +130,7 @@ def test_what_another_study_left_is_refused_by_name_and_nothing_is_touched(
     assert ended.code == 1
     assert f"{runs / 'small'} belongs to study 'small' (identity " in ended.err
     assert "trial 0" not in ended.err
-    assert contents(runs) == original
+    assert digests(runs) == original
 
 
 def test_a_study_whose_first_file_is_a_temporary_one_runs(tmp_path):

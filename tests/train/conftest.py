@@ -16,12 +16,3 @@ def _fresh_session():
 
     yield
     keras.backend.clear_session(free_memory=False)
-
-
-@pytest.fixture
-def _without_constant_folding():
-    import tensorflow as tf
-
-    tf.config.optimizer.set_experimental_options({"constant_folding": False})
-    yield
-    tf.config.optimizer.set_experimental_options({"constant_folding": True})

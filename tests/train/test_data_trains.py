@@ -5,8 +5,6 @@ in ``model.fit`` is in ``test_loop_equals_fit.py``, and that it is resumed exact
 ``test_exactness_suite.py``.
 """
 
-from __future__ import annotations
-
 import functools
 import importlib
 import threading

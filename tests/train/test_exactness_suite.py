@@ -7,8 +7,6 @@ Everything is compared: the last checkpoint, the weights after the end, the hist
 callbacks wrote. Rows whose models are subjects of other tests too take them from these tests' files.
 """
 
-from __future__ import annotations
-
 import re
 import shutil
 import signal

@@ -63,6 +63,8 @@ def test_a_last_batch_that_is_never_drawn_is_not_refused():
     data = arrays(64, batch_size=16, validation=digits(33), validation_steps=2)
     history = fitted(under(one_layer), data, epochs=1)
     assert len(history.history["val_loss"]) == 1
+    drawn = arrays(64, batch_size=16, validation=digits(33), validation_steps=3)
+    assert "33 samples" in refused(DataError, drawn)
 
 
 @pytest.mark.parametrize("kind", ["function", "tf.data", "validation"])

@@ -4,8 +4,6 @@ That it ends bit-identical to one that never stopped is in ``test_exactness_suit
 control of each component.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import keras

@@ -3,8 +3,6 @@
 That checkpoints have it whole is in ``test_exactness_suite.py``.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 
@@ -12,7 +10,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from trainings import Recorder, Watcher, digits, equal, plan, train, weights
+from trainings import Recorder, Watcher, digits, equal, plan, train, unoptimized, weights
 
 from sweeper import Data
 from sweeper.errors import NonFiniteError, ObjectiveError
@@ -86,7 +84,7 @@ def unvalidated():
 LOGGED = ["on_train_batch_end", "on_test_end", "on_epoch_end"]
 
 
-@pytest.mark.usefixtures("_without_constant_folding")
+@unoptimized("constant_folding")
 @pytest.mark.parametrize(
     ("model", "make_data"),
     [

@@ -1,7 +1,5 @@
 """The Python contract, as a user with a strict type checker writes it. Checked, never run."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any, assert_type
 

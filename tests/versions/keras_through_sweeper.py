@@ -1,7 +1,5 @@
 """Pytest plugin: Keras's own tests call `sweeper.fit` where they call ``Model.fit``."""
 
-from __future__ import annotations
-
 import inspect
 import tempfile
 from typing import Any

@@ -6,8 +6,6 @@ Keras's own tests of its callbacks, which its package has, are run as they are a
     python tests/versions/matrix.py lowest     # one of them
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -4,8 +4,6 @@ The caller owns the transaction, so a migration and its entry in the version tab
 together or not at all.
 """
 
-from __future__ import annotations
-
 from alembic import context
 
 from sweeper.db.schema import VERSION_TABLE

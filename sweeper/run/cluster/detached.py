@@ -6,8 +6,6 @@ does). A worker host needs only its `HostSpec` and the database, and must surviv
 inherits standard input, output and error; its exit code is written to the descriptor, as text.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

@@ -5,8 +5,6 @@ the hosts in the table of workers, places only the missing ones, and reports pro
 the driver stops the study on every machine, by a request in the database.
 """
 
-from __future__ import annotations
-
 import socket
 import threading
 import time

@@ -10,8 +10,6 @@ servers, which require no key, are closed. A Ray cluster that is started here re
 the processes of this run have, and listens on the loopback interface alone.
 """
 
-from __future__ import annotations
-
 import contextlib
 import importlib.util
 import ipaddress

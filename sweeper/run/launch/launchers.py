@@ -4,8 +4,6 @@ Trials are forked wherever that is safe. Otherwise they are spawned, and the run
 Inline trials have no process: see `sweeper.run.worker.inline`.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -9,8 +9,6 @@ server then, it could kill no orphans. So a watcher, a process outside of the te
 kills the server with all descendants once the driver is gone, even if that whole group is suspended.
 """
 
-from __future__ import annotations
-
 import os
 import select
 import signal

@@ -10,8 +10,6 @@ Python draws a new hash seed for each process unless the environment sets it. A 
 or the order of a set, would then differ between processes, and so would a resumed trial.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re

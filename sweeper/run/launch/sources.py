@@ -5,8 +5,6 @@ a notebook is pickled by cloudpickle and sent through a pipe to processes that t
 Nothing is unpickled that was read from a disk or a database.
 """
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import io

@@ -5,8 +5,6 @@ and kill everything that it leaves running. They differ in their `TrialSuperviso
 message means and when the process has to stop.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import signal

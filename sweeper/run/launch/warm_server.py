@@ -14,8 +14,6 @@ Requests are JSON over one socket. A request to fork is followed by two file des
 of the channel, and a pipe to which the server reports the trial's pid and, later, its exit code.
 """
 
-from __future__ import annotations
-
 import contextlib
 import gc
 import json

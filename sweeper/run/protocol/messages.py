@@ -8,8 +8,6 @@ A replay ignores the study's own interval of checkpoints, which may depend on th
 the process that compares them does. One that is to be killed sends itself SIGKILL at an exact step.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import reduce

@@ -5,8 +5,6 @@ called. A checkpoint that cannot be read is passed over; one that does not fit t
 evaluation of its trial, because the others would not fit either.
 """
 
-from __future__ import annotations
-
 import base64
 import pickle
 import sys

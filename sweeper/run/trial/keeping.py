@@ -7,8 +7,6 @@ disk, and a copy takes its name: the original is never written to. What a trial 
 What C++ or another program writes has no line; `sweeper.checks.disk` finds that by its effect.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import json

@@ -6,8 +6,6 @@ pages of frames and names of nodes. Formatting must never fail, because the tria
 have crashed.
 """
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import os

@@ -6,8 +6,6 @@ The factories run in a fixed order, each from its own seed, so that the random n
 affect the next.
 """
 
-from __future__ import annotations
-
 import difflib
 import functools
 import os

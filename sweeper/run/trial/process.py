@@ -4,8 +4,6 @@ It reports the trial's end and exits with 0; exits because its worker is gone; i
 the worker receives the signal or exit code.
 """
 
-from __future__ import annotations
-
 import contextlib
 import signal
 import sys

@@ -1,7 +1,5 @@
 """State that the slots of one worker share: study, leases, listener and requests to stop."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field

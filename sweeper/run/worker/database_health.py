@@ -5,8 +5,6 @@ lease or a death. Writes must be idempotent: if a connection breaks during a com
 whether the commit succeeded. After a limit of some minutes waiting callers give up.
 """
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable

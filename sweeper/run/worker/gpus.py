@@ -6,8 +6,6 @@ memory. GPUs are numbered in the order of the PCI bus, as by nvidia-smi. If the 
 lists GPUs (``CUDA_VISIBLE_DEVICES``, as set by Slurm and Kubernetes), ``all`` means these.
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 from collections.abc import Mapping

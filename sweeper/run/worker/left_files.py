@@ -1,7 +1,5 @@
 """Notice of a run about the files that a trial has left where a later one could read them."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import tempfile

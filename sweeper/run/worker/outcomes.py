@@ -4,8 +4,6 @@ A last message decides alone: a trial that reported its end has finished, howeve
 afterwards. Whether a trial is retried after a fault depends on the study's policy.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace

@@ -7,8 +7,6 @@ All reports go through the attempt's write queue, so the trial continues to trai
 unreachable. Requests must wait for the database, because the trial needs the answers.
 """
 
-from __future__ import annotations
-
 import time
 import uuid
 from collections.abc import Callable, Mapping

@@ -5,8 +5,6 @@ as in ``fit``. Stored, displayed and compared are its components, each with its 
 ``f1_score[0]``, or ``confusion[0,1]`` with more dimensions.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any

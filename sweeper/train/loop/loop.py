@@ -9,8 +9,6 @@ training starts from any `Position` in a checkpoint, also in the middle of an ep
   resumed trial starts the validation again, which has no lasting effect.
 """
 
-from __future__ import annotations
-
 import logging
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence

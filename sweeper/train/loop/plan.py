@@ -1,7 +1,5 @@
 """Plan of a training, its observer with the schedule of its checkpoints, and the roots of its objects."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -18,8 +18,6 @@ Arrays stay in the host's memory, and a batch is gathered there, as in ``fit``: 
 model, and a data set that fills it would end the trial at its first step.
 """
 
-from __future__ import annotations
-
 import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

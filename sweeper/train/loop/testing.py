@@ -5,8 +5,6 @@ evaluation all variables get the checkpoint's values, metrics are reset, and the
 the position in the data are restored to their initial state.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from itertools import chain
 

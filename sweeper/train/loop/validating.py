@@ -6,8 +6,6 @@ So it is called in the same way, and its call of Keras's ``evaluate`` with this 
 without the argument is another evaluation, which is Keras's.
 """
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable, Mapping

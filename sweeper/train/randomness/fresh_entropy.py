@@ -12,8 +12,6 @@ generators) and of other threads are not replaced either, because their order is
 trial. An unseeded generator that the user's code makes in another thread is refused.
 """
 
-from __future__ import annotations
-
 import os
 import random
 import sys

@@ -3,8 +3,6 @@
 A capture neither draws from a generator nor creates one.
 """
 
-from __future__ import annotations
-
 import random
 import weakref
 from collections.abc import Iterable, Mapping

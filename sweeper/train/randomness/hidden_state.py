@@ -20,8 +20,6 @@ generator is identified by the traced function and by its number in it. A functi
 another shape, uses the same generators, so a resumed training may trace in another order.
 """
 
-from __future__ import annotations
-
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping

@@ -5,8 +5,6 @@ while its object is entered, in every thread of the process; what was there befo
 reverse order. Importing this module fails if the installed versions do not have one of the functions.
 """
 
-from __future__ import annotations
-
 import os
 import random
 import re

@@ -10,8 +10,6 @@ Here a sum is made of sums of two, whose order changes no bit, in the order in w
 are all needed elsewhere; and sums are marked so that the optimizer leaves them as they are written.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from functools import reduce
 from typing import Any

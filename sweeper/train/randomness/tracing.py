@@ -10,8 +10,6 @@ Listeners get the variables that a trace captures, and the Python function, whos
 constants in the graph.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext

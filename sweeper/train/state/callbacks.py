@@ -22,8 +22,6 @@ the optimizer's copy of the weights with the averages. An extension to more epoc
 from this state, so this is deferred until the last checkpoint is taken.
 """
 
-from __future__ import annotations
-
 import glob
 import json
 import os

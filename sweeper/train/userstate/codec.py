@@ -6,8 +6,6 @@ one encodes references, functions and classes by name, and objects of libraries 
 their state.
 """
 
-from __future__ import annotations
-
 import functools
 import inspect
 import logging

@@ -11,8 +11,6 @@ creates new objects where training changes objects in place; both have the same 
 compared with those of a replay, never restored.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping

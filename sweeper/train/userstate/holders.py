@@ -6,8 +6,6 @@ comparing an unchanged object is cheap. An object whose state is one value (an a
 cache) has a token, which is compared.
 """
 
-from __future__ import annotations
-
 import pickle
 import types
 from collections import deque

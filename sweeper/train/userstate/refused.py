@@ -4,8 +4,6 @@ Each kind has a token, which stays the same as long as an object is unchanged, a
 that training changes or makes is refused with the advice; one that is only used is not.
 """
 
-from __future__ import annotations
-
 import contextvars
 import gc
 import io

@@ -5,8 +5,6 @@ its holder. The order is that in which the user's code set attributes. It is the
 and so are the paths, by which captured state is restored.
 """
 
-from __future__ import annotations
-
 import asyncio
 import concurrent.futures
 import functools

@@ -4,8 +4,6 @@ A format is recognized by a file's first bytes, not by its name. This module nee
 digest is also part of a study's definition, so a changed file is reported like changed code.
 """
 
-from __future__ import annotations
-
 import glob
 import hashlib
 import json

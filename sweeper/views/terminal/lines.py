@@ -5,8 +5,6 @@ activity has a line too. Of a trial's epochs about ten are reported, including t
 ``-v`` every epoch and every checkpoint.
 """
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable
@@ -66,7 +64,7 @@ class EventLines:
         self.epochs: dict[int, int] = {}
         self._attempts: dict[int, int] = {}
         self._errors: dict[str, int] = {}
-        self._objective: str | None = None
+        self.objective: str | None = None
 
     def line(self, event: Event) -> str | None:
         """Return the line of ``event`` without its end; None if it has none.
@@ -94,7 +92,7 @@ class EventLines:
                     line += f", training waited {time_text(event.stalled_seconds)}"
                 return line
             case CheckpointMeasured():
-                metrics = metrics_text(event.metrics, self._objective)
+                metrics = metrics_text(event.metrics, self.objective)
                 return f"trial {event.trial} measured at step {event.step} {metrics}".rstrip()
             case TrainingStarted() | EpochFinished() | AttemptEnded():
                 return self._training(event)
@@ -104,10 +102,10 @@ class EventLines:
     def _opening(self, event: StudyOpened | ChecksOpened) -> str:
         workers = counted(event.workers, "worker")
         if isinstance(event, ChecksOpened):
-            self._objective = event.objective
+            self.objective = event.objective
             return f"study {event.study}: 0/{event.total} {event.done}, {workers}"
         status = event.status
-        self._objective = status.objective
+        self.objective = status.objective
         progress = f"{status.finished}/{status.target} done"
         directions = directions_text(event)
         objectives = f"{directions}; " if directions else ""
@@ -124,7 +122,7 @@ class EventLines:
         if isinstance(event, EpochFinished):
             epochs = self.epochs.get(event.trial)
             of = "" if epochs is None else f"/{epochs}"
-            metrics = metrics_text(event.metrics, self._objective)
+            metrics = metrics_text(event.metrics, self.objective)
             seconds = time_text(event.seconds)
             return f"trial {event.trial} epoch {event.epoch + 1}{of} {metrics} in {seconds}"
         if event.reuses is not None:

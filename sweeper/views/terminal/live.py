@@ -7,8 +7,6 @@ Events (a trial's end, a resume, a notice) are printed permanently above the tab
 cleared when the run ends, and replaced by the summary.
 """
 
-from __future__ import annotations
-
 import contextvars
 import io
 import os
@@ -38,7 +36,6 @@ from sweeper.records.events import (
     AttemptEnded,
     AttemptStarted,
     CheckpointKept,
-    ChecksOpened,
     Doing,
     EpochFinished,
     Event,
@@ -50,7 +47,7 @@ from sweeper.records.events import (
     TrainingStarted,
     TrialVerified,
 )
-from sweeper.views.formats import metrics_text, rate_text
+from sweeper.views.formats import metrics_text
 from sweeper.views.tables import STATE_STYLES, directions_text
 from sweeper.views.terminal.lines import EventLines, LineProgress, Verbosity
 from sweeper.views.terminal.model import RunState
@@ -63,8 +60,12 @@ REDRAWS = 5
 
 
 class _RateColumn(ProgressColumn):
+    """Steps per second, with a decimal below 100; empty if unknown."""
+
     def render(self, task: Task) -> Text:
-        return Text(f"{rate_text(task.speed)}/s" if task.speed else "", no_wrap=True)
+        rate = task.speed or 0.0
+        text = f"{rate:.1f}/s" if rate < 100 else f"{rate:.0f}/s"
+        return Text(text if rate else "", no_wrap=True)
 
 
 class _MetricsColumn(ProgressColumn):
@@ -95,7 +96,6 @@ class LiveProgress(Progress):
         self._lines = EventLines()
         self._verbose = verbosity == "verbose"
         self._rows: dict[int, TaskID] = {}
-        self._objective: str | None = None
         super().__init__(
             TextColumn("{task.description}", markup=False),
             TextColumn("{task.fields[phase]}", markup=False),
@@ -154,10 +154,6 @@ class LiveProgress(Progress):
 
     def _apply(self, event: Event) -> None:
         match event:
-            case StudyOpened():
-                self._objective = event.status.objective
-            case ChecksOpened():
-                self._objective = event.objective
             case Doing() if event.trial is not None:
                 self.update(self._row(event.trial), phase=event.what)
             case AttemptStarted():
@@ -174,7 +170,7 @@ class LiveProgress(Progress):
             case EpochFinished():
                 row = self._row(event.trial)
                 self._step(row, event.step, event.epoch + 1)
-                self.update(row, metrics=metrics_text(event.metrics, self._objective))
+                self.update(row, metrics=metrics_text(event.metrics, self._lines.objective))
             case AttemptEnded() if event.trial in self._rows:
                 self.remove_task(self._rows.pop(event.trial))
             case _:

@@ -4,8 +4,6 @@ The counts are those of the database's status, which also has the trials of othe
 this run that ended after the latest count is added, so a line about its end counts it.
 """
 
-from __future__ import annotations
-
 import math
 import threading
 import time

@@ -3,8 +3,6 @@
 The first migration after it writes these tables out here, as they are then, before it changes the models.
 """
 
-from __future__ import annotations
-
 from alembic import op
 
 from sweeper.db.tables import Base
