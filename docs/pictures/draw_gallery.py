@@ -21,6 +21,7 @@ from sweeper import StudyResults, load_study
 mpl.use("svg")
 mpl.rcParams.update({"svg.hashsalt": "gallery", "svg.fonttype": "none", "font.size": 9})
 from matplotlib import pyplot as plt  # noqa: E402  # after the choice of its backend
+from matplotlib import ticker  # noqa: E402
 
 ROOT = Path(__file__).parents[2]
 PICTURES = Path(__file__).parent
@@ -107,6 +108,11 @@ def _draw_values(side: Any, parameter: str, results: StudyResults) -> None:
     side.scatter([trial.params[parameter] for trial in trials], values, c=colours, s=16)
     if "rate" in parameter:
         side.set_xscale("log")
+        low, high = side.get_xlim()
+        if high < 100 * low:  # Matplotlib's labels of fewer than two decades lie over each other
+            side.xaxis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5)))
+            side.xaxis.set_major_formatter("{x:g}")
+            side.xaxis.set_minor_formatter(ticker.NullFormatter())
     side.set(xlabel=parameter, ylabel="objective")
 
 

@@ -356,8 +356,9 @@ class Disk:
     def _recover_own(self) -> list[tuple[str, str]]:
         if not self._aside.is_dir():
             return []
-        alive = self._aside / _ALIVE
-        until = (alive if alive.exists() else self._aside).stat().st_mtime
+        # The processes of a check that was killed live a little longer, and name what they change then, too.
+        signs = [self._aside / name for name in (_ALIVE, CHANGES, _IMPORT, PROCESSES)]
+        until = max(sign.stat().st_mtime for sign in (*signs, self._aside) if sign.exists())
         undone = Undone()
         for name in (CHANGES, _IMPORT):
             undo(self._aside / name, undone, until=until)

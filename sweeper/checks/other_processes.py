@@ -23,17 +23,16 @@ def written_bytes(roots: Sequence[str], workers: Iterable[int]) -> dict[str, int
     import psutil
 
     this = psutil.Process()
-    ours = {process.pid for process in (this, *this.parents())}
-    for pid in (this.pid, *workers):
-        with contextlib.suppress(psutil.NoSuchProcess):
-            ours |= {pid, *(p.pid for p in psutil.Process(pid).children(recursive=True))}
+    above = {process.pid for process in this.parents()}
+    ours = {this.pid, *workers}
     written = {}
     for process in psutil.process_iter():
         # A process may end meanwhile, and those of other users tell nothing.
         with contextlib.suppress(psutil.Error):
-            if process.pid not in ours and any(
-                _is_below(path, roots) for path in _paths_in_use(process)
-            ):
+            if process.pid in above or not any(_is_below(p, roots) for p in _paths_in_use(process)):
+                continue
+            # Its parents are asked now, because a trial may have started after this loop began.
+            if ours.isdisjoint({process.pid, *(parent.pid for parent in process.parents())}):
                 name = f"{process.name()}, process {process.pid}"
                 written[name] = process.io_counters().write_bytes
     return written

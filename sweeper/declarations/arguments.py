@@ -16,29 +16,38 @@ Kind = TypeVar("Kind", bound=type)
 
 
 def named_arguments(call: Callable[P, R]) -> Callable[P, R]:
-    """Make ``call`` refuse unknown arguments with an error that names the most similar one.
+    """Make ``call`` refuse unknown arguments, with the most similar known one, and calls in which one is missing.
 
     The signature is unchanged, also for type checkers. A function that passes further arguments on
     (``**options``) is returned as it is.
     """
-    parameters = inspect.signature(call).parameters
+    signature = inspect.signature(call)
+    parameters = signature.parameters
     if any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters.values()):
         return call
     names = [name for name in parameters if name != "self"]
 
-    @functools.wraps(call)
-    def checked(*args: P.args, **kwargs: P.kwargs) -> R:
+    def problem(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
         for name in kwargs:
             if name not in names:
                 near = difflib.get_close_matches(name, names, n=1)
                 hint = f"did you mean {near[0]!r}?" if near else f"it takes {', '.join(names)}"
-                called = call.__qualname__
-                if call.__name__ == "__init__":
-                    called = type(args[0]).__name__
-                msg = f"{called}(…) got an unknown argument {name!r}; {hint}"
-                error = DefinitionError(msg)
-                error.of_study = True  # names in code are the same for every trial
-                raise error
+                return f"got an unknown argument {name!r}; {hint}"
+        try:
+            signature.bind(*args, **kwargs)
+        except TypeError as error:
+            verb = "is" if str(error).startswith("missing") else "got"
+            return f"{verb} {error}; it takes {', '.join(names)}"
+        return ""
+
+    @functools.wraps(call)
+    def checked(*args: P.args, **kwargs: P.kwargs) -> R:
+        if found := problem(args, kwargs):
+            is_class = call.__name__ == "__init__"
+            called = type(args[0]).__name__ if is_class else call.__qualname__
+            error = DefinitionError(f"{called}(…) {found}")
+            error.of_study = True  # names in code are the same for every trial
+            raise error
         return call(*args, **kwargs)
 
     return checked

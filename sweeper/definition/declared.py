@@ -87,7 +87,8 @@ class DeclaredStudy:
         Raises:
             DefinitionError: An argument is unknown or impossible.
         """
-        if self.call.args or any(keyword.arg is None for keyword in self.call.keywords):
+        arguments = (*self.call.args, *self.call.keywords)
+        if any(isinstance(a, ast.Starred) or getattr(a, "arg", "") is None for a in arguments):
             return
         parameters = inspect.signature(StudyDefinition).parameters
         computed = {
@@ -97,7 +98,8 @@ class DeclaredStudy:
             if keyword.arg == "warm_start" or not self._is_certain(keyword.value)
         }
         harmless = self._harmless(computed)
-        call = ast.Call(ast.Name("Study", ast.Load()), [], [])
+        positional: list[ast.expr] = [ast.Constant(None) for _ in self.call.args]
+        call = ast.Call(ast.Name("Study", ast.Load()), positional, [])
         for keyword in self.call.keywords:
             value = keyword.value
             if keyword.arg in computed:
@@ -115,7 +117,7 @@ class DeclaredStudy:
             add_line(error, self.file)
             raise
         except TypeError:
-            # An argument is missing: the import shows it with the user's own line.
+            # The import shows it with the user's own line.
             return
 
     def _harmless(self, computed: set[str | None]) -> dict[str | None, Any]:

@@ -469,7 +469,7 @@ def test_a_check_that_is_killed_and_checked_again_loses_and_changes_nothing(mome
             killed.send_signal(signal.SIGKILL)
         repeated = command("check", file, cwd=users)
         assert repeated.code == 4, repeated.out + repeated.err
-        assert contents(users) == originals, f"killed at moment {moment}"
+        assert contents(users) == originals, f"killed at moment {moment}: {repeated.out}"
 
 
 ROOT = Path(__file__).parents[2]

@@ -180,6 +180,25 @@ def test_an_accepted_change_is_recorded_and_reported_by_every_verb(
     assert message in old.err
 
 
+def test_a_range_that_is_widened_in_mid_study_leaves_one_ranking_and_is_said_once(call, finished):
+    edit(FILE, "1e-3, 1e-1", "1e-5, 1.0")
+    grown = call("run", FILE, "--trials", "4", "--workers", "1")
+    assert grown.code == 0, grown.err
+    notice = (
+        "the range of 'rate' is 1e-05 to 1.0 from trial 2 on; it was 0.001 to 0.1. All trials are ranked "
+        "together"
+    )
+    assert grown.err.count(notice) == 1, grown.err
+    assert "codes" not in call("status", "edits", "--json").json
+    assert "4/4 done" in call("status", "edits").out
+    verify = call("verify", "edits", "--all")
+    assert verify.code == 0, verify.out
+    # The control: a layer beside the range is a change of what the trials depend on.
+    edit(FILE, "1e-5, 1.0", "1e-5, 2.0")
+    edit(FILE, ", 1,", ", 3,")
+    assert "build_model has changed" in call("run", FILE, "--trials", "5").err
+
+
 def test_a_typo_that_no_trial_can_succeed_with_is_mended_and_run_again(call, bare_directory):
     write_study(bare_directory)
     edit(FILE, '"loss"', '"other_loss"')

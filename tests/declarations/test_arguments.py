@@ -32,6 +32,18 @@ def test_an_unknown_argument_is_named_with_the_nearest_one(call, arguments, mess
     assert str(caught.value) == message
 
 
+def test_a_missing_argument_is_named_and_no_class_of_ours():
+    with pytest.raises(
+        DefinitionError,
+        match=r"^Study\(…\) is missing a required argument: 'name'; it takes name, ",
+    ):
+        sweeper.Study(model=print, data=print, epochs=1, trials=1)
+    with pytest.raises(
+        DefinitionError, match=r"^Study\(…\) got too many positional arguments; it takes name, "
+    ):
+        sweeper.Study("digits", model=print, data=print, epochs=1, trials=1)
+
+
 def test_what_is_checked_stays_what_it_was():
     assert list(inspect.signature(sweeper.Every).parameters) == ["steps", "seconds", "epochs"]
     assert replace(sweeper.Keep(last=2), best=1, monitor="loss", mode="min").last == 2

@@ -44,6 +44,8 @@ MISTAKES = {
     "a return": HEAD + "return 3\n",
     "unknown": HEAD + ROW.format("epoch=3, trials=4"),
     "unknown and computed": HEAD + "N = int('3')\n" + ROW.format("epoch=N, trials=4"),
+    "missing": HEAD + "study = Study(model=len, data=len, epochs=2, trials=4)\n",
+    "positional": HEAD + "study = Study('a', model=len, data=len, epochs=2, trials=4)\n",
     "total": HEAD + ROW.format("epochs=2, trials=0"),
     "total beside what is computed": HEAD + "N = int('3')\n" + ROW.format("epochs=N, trials=0"),
     "word": HEAD + ROW.format(f'{GOOD}, direction="max"'),

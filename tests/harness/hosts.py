@@ -11,6 +11,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 import uuid
 from pathlib import Path
@@ -85,17 +86,14 @@ def _ip(*words):
 class Services:
     """One PostgreSQL and one object store, which every host reaches, as a context manager."""
 
-    def __init__(self, directory):
-        self._directory = directory / "postgresql"
-
     def __enter__(self):
         self._stack = contextlib.ExitStack()
         with self._stack:
             programs = _postgresql_programs()
-            self._directory.mkdir(parents=True)
+            # Not in pytest's directory: each pytest that begins closes it to the user postgres.
+            directory = tempfile.TemporaryDirectory(prefix="sweeper-postgresql-")
+            self._directory = Path(self._stack.enter_context(directory))
             shutil.chown(self._directory, "postgres")
-            for parent in [self._directory, *self._directory.parents][:-2]:
-                parent.chmod(parent.stat().st_mode | 0o011)
             with socket.socket() as free:
                 free.bind(("127.0.0.1", 0))
                 self.port = free.getsockname()[1]
@@ -106,7 +104,11 @@ class Services:
             with Path(data, "pg_hba.conf").open("a") as rules:
                 rules.write("host all all 0.0.0.0/0 trust\n")
             server = [f"{programs}/postgres", "-D", data, "-p", str(self.port), "-h", "*", "-k", ""]
-            database = subprocess.Popen([*as_postgres, *server], stderr=subprocess.DEVNULL)
+            with (self._directory / "server.log").open("w") as log:
+                # Its own session, because a Ctrl-C that a test sends is for the hosts.
+                database = subprocess.Popen(
+                    [*as_postgres, *server], stderr=log, start_new_session=True
+                )
             stop = [*as_postgres, f"{programs}/pg_ctl", "-D", data, "-m", "fast", "stop"]
             self._stack.callback(database.wait)
             self._stack.callback(subprocess.run, stop, check=False, capture_output=True)

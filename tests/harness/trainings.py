@@ -202,7 +202,15 @@ def plan(
     objectives = () if objective is None else (objective,)
     order = SEEDS.sequence("order")
     return TrainingPlan(
-        built, training_data, called, epochs, objectives, order, tracked=tracked(), step=taken
+        built,
+        training_data,
+        called,
+        epochs,
+        objectives,
+        order,
+        tracked=tracked(),
+        output_only=(),
+        step=taken,
     )
 
 

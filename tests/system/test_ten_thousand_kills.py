@@ -35,9 +35,25 @@ TALLY = os.environ.get("SWEEPER_TEST_KILL_TALLY", "")
 
 HEAD = KILL_ALL + textwrap.dedent("""
 import errno
+import threading
+import time
 from sweeper import Halving
 from sweeper.checkpoint.operations import FileOperations
 from sweeper.checkpoint.remote_objects import ObjectStore
+
+# The file that counts the trials which died by themselves, if they are to.
+DEATHS = os.environ.get("SWEEPER_TEST_DEATHS")
+
+def die():
+    time.sleep(time.monotonic_ns() % 1_500 / 1_000)
+    with open(DEATHS, "ab") as deaths:
+        deaths.write(b"x")
+    os.kill(os.getpid(), signal.SIGKILL)
+
+class Mortal(keras.callbacks.Callback):
+    def on_train_begin(self, logs=None):
+        if DEATHS:
+            threading.Thread(target=die, daemon=True).start()
 
 # "rename:3:SIGTERM" has that happen inside the third rename of a trial's commits.
 FAULT = os.environ.get("SWEEPER_TEST_FAULT")
@@ -81,8 +97,9 @@ class Kind:
 
     @property
     def study(self):
-        arguments = f'objective="val_loss", audit="off", seed=5, {self.arguments}'
-        return StudyText(head=HEAD, arguments=arguments)
+        policy = 'audit="off", retries=dict(crash=10**6)'
+        arguments = f'objective="val_loss", seed=5, {policy}, {self.arguments}'
+        return StudyText(head=HEAD, callbacks="Mortal()", arguments=arguments)
 
 
 KINDS = (
@@ -183,7 +200,7 @@ class Campaign:
         if moment == "confirmation" and study == "small":
             moment = "run"
         for _ in range(200):
-            code = self._under_a_fault((*words, *self._flags), moment)
+            code = self._with_deaths((*words, *self._flags), moment)
             if code == 0:
                 return
             # A study that nobody has stored yet is run again.
@@ -224,14 +241,27 @@ class Campaign:
             return False
         return True
 
+    def _with_deaths(self, words, moment):
+        """Run the command under one fault, while its trials die, too, in half of the cases; return its exit code."""
+        deaths = self.directory / "deaths"
+        deaths.touch()
+        dead = deaths.stat().st_size
+        self._given = {"SWEEPER_TEST_DEATHS": str(deaths)} if self.chance.random() < 0.5 else {}
+        code = self._under_a_fault(words, moment)
+        self.tally.hits[f"{self.database} {moment} trial"] += deaths.stat().st_size - dead
+        return code
+
     def _under_a_fault(self, words, moment):
-        """Run the command under one fault; return its exit code."""
         inside = moment in ("commit", "upload") and self.chance.random() < 0.5
         if inside:
             fault = self.chance.choice((*SIGNALS, "full"))
             operation = "upload" if moment == "upload" else self.chance.choice(COMMIT)
             count = self.chance.randint(1, 12)
-            env = {**self.environment, "SWEEPER_TEST_FAULT": f"{operation}:{count}:{fault}"}
+            env = {
+                **self.environment,
+                **self._given,
+                "SWEEPER_TEST_FAULT": f"{operation}:{count}:{fault}",
+            }
             with RunningCommand(*words, cwd=self.directory, env=env) as run:
                 code = run.end()
             if code:
@@ -242,7 +272,8 @@ class Campaign:
         if fault == "clock":
             given = clock(self.directory, "-1h")
             before = ("env", *(f"{name}={value}" for name, value in given.items()))
-        with RunningCommand(*words, cwd=self.directory, env=self.environment, before=before) as run:
+        env = {**self.environment, **self._given}
+        with RunningCommand(*words, cwd=self.directory, env=env, before=before) as run:
             wanted = "rung of bracket" if moment == "promotion" else "epoch"
             for _ in range(self.chance.randint(1, 4)):
                 if run.wait_for(wanted) is None:

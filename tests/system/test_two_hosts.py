@@ -172,7 +172,7 @@ def swept(directory, faults, trials, **env):
     study = replace(STUDY, arguments=STUDY.arguments.replace("TRIALS", str(trials)))
     met, lost = Counter(), set()
     with (
-        Services(directory) as services,
+        Services() as services,
         Machine(0, directory / "a", services, "+1h") as first,
         Machine(1, directory / "b", services, "-0h") as second,
     ):

@@ -1,5 +1,6 @@
 """``sweeper.fit``: one training, no study, resumed exactly in a new process after anything."""
 
+import io
 import json
 import shutil
 import signal
@@ -16,6 +17,7 @@ import sweeper
 from sweeper.errors import (
     FactoryError,
     ForeignCheckpointError,
+    UncapturableError,
     UsageError,
     WarmStartError,
 )
@@ -210,6 +212,22 @@ def test_what_cannot_be_trained_is_refused(model, where, message, tmp_path, monk
     monkeypatch.chdir(tmp_path)
     with pytest.raises((FactoryError, UsageError), match=message):
         sweeper.fit(model(), digits(), epochs=1, checkpoints=where)
+
+
+def test_a_refusal_advises_nothing_that_only_a_trial_has(tmp_path):
+    class Writes(keras.callbacks.Callback):
+        def __init__(self):
+            super().__init__()
+            self.stream = io.StringIO()
+
+        def on_train_batch_end(self, batch, logs=None):
+            self.stream.write("x")
+
+    with pytest.raises(UncapturableError, match="keep the texts in a list") as caught:
+        sweeper.fit(
+            one_layer(), digits(), epochs=1, checkpoints=tmp_path / "own", callbacks=[Writes()]
+        )
+    assert "output_only" not in str(caught.value)
 
 
 @pytest.mark.whole

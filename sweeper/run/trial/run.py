@@ -317,7 +317,7 @@ def _judge(settings: StudySettings, link: Link) -> Callable[[Sequence[EpochRecor
 
 
 def _environment(definition: StudyDefinition, plan: TrainingPlan) -> dict[str, Any]:
-    exempted = sorted({class_name(type(obj)) for obj in plan.output_only})
+    exempted = sorted({class_name(type(obj)) for obj in plan.output_only or ()})
     taken = take_fingerprint(jit_compile=bool(plan.model.jit_compile))
     if definition.strategy is not None:
         taken["strategy"] = describe_strategy(plan.model.distribute_strategy)

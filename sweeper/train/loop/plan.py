@@ -113,7 +113,7 @@ class TrainingPlan:
         objectives: Names of metrics that the logs must have.
         order_seed: Seed of the order of training data.
         tracked: Objects to capture beside the model, by name.
-        output_only: Objects that only write; may grow during training.
+        output_only: Objects that only write; may grow during training. None without a trial.
         step: The training step, bound to the model; None for the model's own.
         warm_start: Initial values of the model's variables; None for those of the factory.
         judge: Called between epochs with all finished epochs; returns whether training ends there.
@@ -134,7 +134,7 @@ class TrainingPlan:
     order_seed: np.random.SeedSequence
     tracked: Mapping[str, Any] = field(default_factory=dict)
     judge: Callable[[Sequence[EpochRecord]], bool] | None = None
-    output_only: Sequence[Any] = ()
+    output_only: Sequence[Any] | None = None
     step: TrainingStep | None = None
     warm_start: WarmStart | None = None
     pause_after: int | None = None

@@ -176,7 +176,7 @@ class UserState(Component):
             try:
                 holder.reset()
             except UnplaceableError as error:
-                raise UncapturableError(_cannot(holder.path, str(error))) from error
+                raise UncapturableError(_cannot(self._roots, holder.path, str(error))) from error
 
     def traced(self, function: Any) -> None:
         """Record a function that TensorFlow traced during training, with the Python values that it reads.
@@ -254,7 +254,9 @@ class UserState(Component):
                 changed[holder.path] = encoder.holder(holder)
             except NotPlainError as error:
                 where = holder.path if isinstance(holder, Value) else error.path
-                raise UncapturableError(_cannot(where, error.what, error.advice)) from None
+                raise UncapturableError(
+                    _cannot(self._roots, where, error.what, error.advice)
+                ) from None
         return {"changed": changed}
 
     def _reads_what_changed(self, cache: Cache) -> bool:
@@ -352,11 +354,11 @@ def _variables_of(holders: Iterable[Holder]) -> dict[int, Variable]:
     return by_id
 
 
-def _cannot(where: str, description: str, advice: str = "") -> str:
+def _cannot(roots: Roots, where: str, description: str, advice: str = "") -> str:
     other = _METHODS if where.startswith("callback ") else "" if advice else _MAKE_NEW
     return (
         f"{where} changed during training, and is {description}, which cannot be saved; "
-        f"{advice or _KEEP}{other}{_EXEMPT}"
+        f"{advice or _KEEP}{other}{_EXEMPT if roots.output is not None else ''}"
     )
 
 

@@ -336,15 +336,14 @@ _BY_CLASS = (
     Kind(
         (io.StringIO, io.BytesIO),
         "a stream in memory",
-        "keep the texts in a list; if nothing reads the stream, exempt it: trial.output_only(stream)",
+        "keep the texts in a list",
         lambda stream: None if stream.closed else (stream.getvalue(), stream.tell()),
         entered=False,
     ),
     Kind(
         (io.IOBase,),
         "an open file that was closed, written to or read during training",
-        "read it in the factory, or open it where it is used; if nothing reads it, exempt it: "
-        "trial.output_only(file)",
+        "read it in the factory, or open it where it is used",
         _of_file,
         entered=False,
     ),

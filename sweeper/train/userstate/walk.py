@@ -93,7 +93,7 @@ class Roots:
         read_ahead: The uses of ``data`` that threads read ahead of the training.
         written: Variables that reading the data ahead writes, by use and identity.
         exempt: Objects with their own methods for their state.
-        output: Objects that only write; may grow.
+        output: Objects that only write; may grow. None if there is no trial that could exempt one.
         directory: Directory of the trial, which differs between attempts and replays.
     """
 
@@ -104,17 +104,17 @@ class Roots:
     read_ahead: frozenset[str] = frozenset()
     written: Mapping[str, Mapping[int, Any]] = field(default_factory=dict)
     exempt: Sequence[Any] = ()
-    output: Sequence[Any] = ()
+    output: Sequence[Any] | None = None
     directory: str = ""
     step: Any = None
     tracked: Mapping[str, Any] = field(default_factory=dict)
 
     def ids_exempt(self) -> frozenset[int]:
         """Return the ids of all objects that the walk does not enter."""
-        return frozenset(map(id, (*self.exempt, *self.output)))
+        return frozenset(map(id, (*self.exempt, *(self.output or ()))))
 
     def ids_of_output(self) -> frozenset[int]:
-        return frozenset(map(id, self.output))
+        return frozenset(map(id, self.output or ()))
 
     def given(self) -> list[tuple[ObjectPath, Any]]:
         """Return all roots, without data that are read ahead of the training."""
@@ -270,6 +270,14 @@ def _generator(obj: Any, path: ObjectPath) -> Treatment:
     return Treatment(Generator(obj, path.text), edges)
 
 
+def _of_builtin(function: Any, path: ObjectPath) -> Treatment:
+    """Return a function written in C, with the object that it is bound to, such as the list of a ``list.append``."""
+    owner = function.__self__
+    if owner is None or isinstance(owner, types.ModuleType | type):
+        return Treatment()
+    return Treatment(None, (Edge(path.owner(type(owner).__name__), owner),))
+
+
 def _refused(kind: Kind, obj: Any, path: ObjectPath) -> Treatment:
     edges = edges_of(obj, sort_of(obj), path) if kind.entered else ()
     return Treatment(Uncaptured(obj, path.text, kind), edges)
@@ -417,6 +425,7 @@ _BY_CLASS: tuple[tuple[Any, Treat], ...] = (
     (type(os.environ), lambda obj, path: Treatment(MappingVariables(obj, path.text, whole=True))),
     (tf.types.experimental.GenericFunction, _tf_function),
     (np.random.BitGenerator, _generator),
+    ((types.BuiltinFunctionType, types.MethodWrapperType), _of_builtin),
     (_CLOSED, _opaque),
 )
 """Treatment by class; the first row counts."""

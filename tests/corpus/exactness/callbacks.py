@@ -31,6 +31,23 @@ class RateByLosses(keras.callbacks.Callback):
 
 
 @study_callback(
+    "bound-methods-of-a-list",
+    "a callback keeps nothing of its list but the methods that append to it and read it",
+    identical(),
+    data=load_validated,
+)
+class RateByMethods(keras.callbacks.Callback):
+    def __init__(self):
+        super().__init__()
+        losses = collections.deque(maxlen=3)
+        self.add, self.count, self.last = losses.append, losses.__len__, losses.__getitem__
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.add(logs["loss"])
+        self.model.optimizer.learning_rate = 0.1 / (1 + self.count() + self.last(0))
+
+
+@study_callback(
     "ema-for-validation",
     "averaged weights in variables made in on_train_begin, swapped in for validation",
     identical(),
