@@ -321,22 +321,6 @@ class Keep:
             raise DefinitionError(msg) from error
 
 
-def parse_keep(value: object) -> Keep:
-    """Return the rules from a `Keep` or from the result of `Keep.describe`, unless that names a predicate."""
-    if isinstance(value, Keep):
-        return value
-    if not isinstance(value, Mapping):
-        msg = f"keep={shown_value(value)} is not a set of rules; use Keep(last=…, best=…, …)"
-        raise DefinitionError(msg)
-    if value.get("when") is not None:
-        msg = (
-            f"these rules contain the function {value['when']}, which cannot be read back from a "
-            "database; give the rules again"
-        )
-        raise DefinitionError(msg)
-    return Keep(**value)
-
-
 def _first_of_each(placed: Iterable[tuple[int, KeptCheckpoint]]) -> Iterable[KeptCheckpoint]:
     """Return the first checkpoint of each period except the 0th."""
     # Reversed, so that the first of each period replaces the later ones.
