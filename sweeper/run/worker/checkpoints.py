@@ -191,8 +191,9 @@ def present_path(record: CheckpointRecord, number: int, paths: RunPaths) -> Loca
     attempt = attempt_of(recorded)
     candidates = [recorded]
     if attempt is not None:
-        places = (paths, RunPaths(paths.root, paths.study))
-        below = (place.checkpoints(number, attempt) for place in places)
+        # Below the place of checkpoints, and below the runs directory.
+        layouts = (paths, RunPaths(paths.root, paths.study))
+        below = (layout.checkpoints(number, attempt) for layout in layouts)
         candidates = [*(d / recorded.name for d in below if isinstance(d, Path)), recorded]
     try:
         return next((path for path in candidates if path.is_dir()), None)
