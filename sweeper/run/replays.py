@@ -29,7 +29,7 @@ from sweeper.errors import ExecutionError, Interrupted
 from sweeper.records.events import (
     AttemptEnded,
     AttemptStarted,
-    Event,
+    Listener,
     Notice,
 )
 from sweeper.records.findings import ranked
@@ -239,7 +239,7 @@ def run_again(
     order: ReplayOrder,
     launchers: Sequence[Launcher],
     directory: Path,
-    listener: Callable[[Event], None],
+    listener: Listener,
     stopping: threading.Event,
 ) -> Replayed:
     """Run a replay, and return its report.
@@ -270,7 +270,7 @@ class _Attempt:
     number: int
     paths: RunPaths
     replayed: Replayed
-    listener: Callable[[Event], None]
+    listener: Listener
     _began: float = field(default_factory=time.monotonic)
 
     @property
@@ -501,7 +501,7 @@ class ComparedReplay:
     directory: Path
     launchers: Sequence[Launcher]
     stopping: threading.Event
-    listener: Callable[[Event], None] = lambda _: None
+    listener: Listener = lambda _: None
     _objectives: Sequence[str] = ()
 
     @property

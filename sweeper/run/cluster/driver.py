@@ -39,8 +39,8 @@ from sweeper.run.serving import describe_unfinished, opened
 from sweeper.run.signals import stop_signals
 from sweeper.run.stored_study import refuse_inexact
 from sweeper.run.worker.database_health import DatabaseHealth
-from sweeper.support.error_texts import shown_error
 from sweeper.support.paths import absolute_location
+from sweeper.support.shown import shown_error
 
 _LOOK = 0.5
 """Seconds between two queries of the study's progress."""

@@ -10,11 +10,9 @@ import json
 import signal
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
-from pathlib import Path
 from typing import Any, Literal, Protocol
 
 import psutil
@@ -40,7 +38,6 @@ from sweeper.run.protocol.messages import (
     StoppedHere,
     Suggest,
 )
-from sweeper.support.paths import RunPaths, scratch_directory
 
 Isolation = Literal["auto", "fork", "spawn", "inline"]
 
@@ -265,15 +262,6 @@ def _next_message(process: TrialProcess, timeout: float) -> tuple[Message | None
         if process.wait(_EXIT_PATIENCE) == ExitStatus(0):
             raise
         return None, True
-
-
-@contextmanager
-def scratch_paths(study: str, number: int, purpose: str) -> Iterator[RunPaths]:
-    """Context manager that yields temporary directories for the process of a trial."""
-    with scratch_directory(purpose) as directory:
-        paths = RunPaths(Path(directory), study)
-        paths.attempt(number, 1).mkdir(parents=True)
-        yield paths
 
 
 def run_to_end(
