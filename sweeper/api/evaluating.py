@@ -31,7 +31,7 @@ from sweeper.records.events import (
 from sweeper.records.results import CheckpointRecord, TrialRecord
 from sweeper.run.launch.launchers import open_launcher
 from sweeper.run.launch.sources import pickle_by_value, recall_source, source_of
-from sweeper.run.launch.trial_process import ExitStatus, Launcher, run_to_end
+from sweeper.run.launch.trial_process import ExitStatus, Launcher, Unattended
 from sweeper.run.options import WorkerOptions
 from sweeper.run.protocol.messages import (
     CheckpointEvaluated,
@@ -285,17 +285,15 @@ class Evaluator:
         with scratch_directory("evaluate") as directory:
             paths = RunPaths(Path(directory), settings.name)
             paths.attempt(number, 1).mkdir(parents=True)
-            end = run_to_end(
-                launcher,
-                replace(
-                    assignment_of(settings, paths, number, 1, proposals=proposals),
-                    order=Evaluation(candidates, self._request.data),
-                ),
+            assignment = assignment_of(settings, paths, number, 1, proposals=proposals)
+            supervisor = Unattended(
                 lambda question: answers(question.name, question.distribution),
                 functools.partial(self._receive, number),
-                stopping=self._stopping,
-                when_stopped=STOPPED,
+                self._stopping,
+                STOPPED,
             )
+            order = Evaluation(candidates, self._request.data)
+            end = supervisor.run(launcher, replace(assignment, order=order))
         if isinstance(end, Evaluated) and end.refused is not None:
             if end.traceback:
                 raise StudyImportError(end.refused, end.traceback)

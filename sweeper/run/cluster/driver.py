@@ -62,7 +62,9 @@ def drive(prepared: PreparedStudy, request: RunRequest) -> StudyStatus:
         Interrupted: The study was stopped; every trial can be resumed.
         SweeperError: The cluster cannot be used, its workers failed, or with ``fail_fast`` a trial.
     """
-    prepared.close_runner()
+    # No trial runs in this process; a cluster has no inline ones.
+    if not callable(prepared.runner):
+        prepared.runner.close()
     return _Drive(prepared, request).run()
 
 
