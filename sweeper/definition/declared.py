@@ -87,26 +87,29 @@ class DeclaredStudy:
         Raises:
             DefinitionError: An argument is unknown or impossible.
         """
-        arguments = (*self.call.args, *self.call.keywords)
-        if any(isinstance(a, ast.Starred) or getattr(a, "arg", "") is None for a in arguments):
+        if any(isinstance(argument, ast.Starred) for argument in self.call.args):
             return
         parameters = inspect.signature(StudyDefinition).parameters
+        known = {k.arg: k.value for k in self.call.keywords if k.arg is not None}
         computed = {
-            keyword.arg
-            for keyword in self.call.keywords
+            name
+            for name, value in known.items()
             # The file of a warm start may be written by the import itself.
-            if keyword.arg == "warm_start" or not self._is_certain(keyword.value)
+            if name == "warm_start" or not self._is_certain(value)
         }
+        if len(known) < len(self.call.keywords):  # `**more` may give any other argument
+            computed |= parameters.keys() - known.keys()
         harmless = self._harmless(computed)
         positional: list[ast.expr] = [ast.Constant(None) for _ in self.call.args]
         call = ast.Call(ast.Name("Study", ast.Load()), positional, [])
-        for keyword in self.call.keywords:
-            value = keyword.value
-            if keyword.arg in computed:
-                if keyword.arg in parameters and keyword.arg not in harmless:
-                    continue
-                value = ast.Name(f"{keyword.arg} computed", ast.Load())
-            call.keywords.append(ast.keyword(keyword.arg, _Members(self.members).visit(value)))
+        for name in (*known, *(harmless.keys() - known.keys())):
+            if name not in computed:
+                value = _Members(self.members).visit(known[name])
+            elif name in parameters and name not in harmless:
+                continue
+            else:
+                value = ast.Name(f"{name} computed", ast.Load())
+            call.keywords.append(ast.keyword(name, value))
         module = ast.Module([ast.copy_location(ast.Expr(call), self.call)], [])
         ast.copy_location(call, self.call)
         values = {f"{name} computed": harmless.get(name) for name in computed}
@@ -120,14 +123,14 @@ class DeclaredStudy:
             # The import shows it with the user's own line.
             return
 
-    def _harmless(self, computed: set[str | None]) -> dict[str | None, Any]:
+    def _harmless(self, computed: set[str]) -> dict[str, Any]:
         """Return values of computed arguments because of which no other argument is refused."""
         literal = self.literals.get
         objective = literal("objective")
         direction = literal("direction")
         repeats = literal("repeats")
         number = repeats if isinstance(repeats, int) else 1
-        values: dict[str | None, Any] = {
+        values: dict[str, Any] = {
             "name": "study",
             "model": len,
             "data": len,
@@ -195,15 +198,24 @@ class DeclaringFile:
                 # It may run a study, which ends the import.
                 return
 
-    def is_whole(self, entries: Iterable[str]) -> bool:
+    def is_whole(self, entries: Iterable[str], *, computes: bool = False) -> bool:
         """Return whether the file's text alone decides what its studies are.
 
         That is so if it only imports libraries and defines functions, classes, constants and studies.
-        ``entries`` are the directories in which its imports are found, beside its own and Python's.
+        ``entries`` are the directories in which its imports are found, beside its own and Python's. With
+        ``computes``, the file may also compute values that no argument of a study names, such as its data.
         """
         path = [str(self._path.resolve().parent), *entries, *sys.path]
         studies = {study.call for study in self.studies() if study.is_literal}
-        return all(_is_plain(statement, studies) for statement in self._body) and not any(
+        named = {n.id for s in studies for n in ast.walk(s) if isinstance(n, ast.Name)}
+
+        def is_decided(statement: ast.stmt) -> bool:
+            if _is_plain(statement, studies):
+                return True
+            bound = {name for node in ast.walk(statement) for name in _bound(node)}
+            return computes and bool(studies) and bound.isdisjoint(named)
+
+        return all(map(is_decided, self._body)) and not any(
             _is_users(name, path) for node in self._nodes() for name in _imported(node)
         )
 

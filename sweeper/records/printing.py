@@ -50,12 +50,12 @@ class PrintedRecord:
         return str(self)
 
     def _repr_html_(self) -> str:
-        return html_text(str(self))
+        return html_text(str(self), "white-space:pre-wrap")
 
 
-def html_text(text: str) -> str:
-    """Return text as HTML that keeps its lines and scrolls sideways, with the text escaped."""
-    return f'<pre style="overflow-x:auto;white-space:pre">{html.escape(text)}</pre>'
+def html_text(text: str, style: str = "overflow-x:auto;white-space:pre") -> str:
+    """Return text as HTML that keeps its lines, with the text escaped; by default it scrolls sideways."""
+    return f'<pre style="{style}">{html.escape(text)}</pre>'
 
 
 class JsonRecord:

@@ -35,7 +35,7 @@ def finished_study(request: RunRequest) -> tuple[StudyOpened, StudyResults] | No
         return None
     name = request.study
     if name is None:
-        declared = _declared(target_source(request.source or ""))
+        declared = _declared(target_source(request.source or ""), resumed=False)
         name = None if declared is None else declared.literals.get("name")
     if name is None or not may_be_finished(request.options.storage, name):
         return None
@@ -72,7 +72,7 @@ def _is_unchanged(row: StudyRow, request: RunRequest) -> bool:
     else:
         source = target_source(request.source or "")
     described = describe_source(source)
-    declared = _declared(source)
+    declared = _declared(source, resumed=resumed)
     if declared is None or declared.literals.get("name") != row.name:
         return False
     total = declared.literals.get("trials")
@@ -96,8 +96,11 @@ def _is_over(status: StudyStatus) -> bool:
     )
 
 
-def _declared(source: StudySource) -> DeclaredStudy | None:
-    """Return the only study of a file whose text alone decides what it is."""
+def _declared(source: StudySource, *, resumed: bool) -> DeclaredStudy | None:
+    """Return the only study of a file whose text alone decides what it is.
+
+    A study that is ``resumed`` may have data that the file computes: no trial is left that would read them.
+    """
     location, variable = split_target(source.target)
     if not Path(location).is_file():
         return None
@@ -105,4 +108,5 @@ def _declared(source: StudySource) -> DeclaredStudy | None:
     studies = [*file.studies()]
     if len(studies) != 1 or variable not in (None, studies[0].variable):
         return None
-    return studies[0] if file.is_whole((str(Path.cwd()), *source.path)) else None
+    whole = file.is_whole((str(Path.cwd()), *source.path), computes=resumed)
+    return studies[0] if whole else None

@@ -212,7 +212,11 @@ study = Study(name="line", model=build, data=build, epochs=1, trials=TRIALS)
 @pytest.fixture
 def finished():
     """Store a study of one trial, which is complete, from the file ``line.py``."""
-    Path("line.py").write_text(WHOLE.replace("TRIALS", "1"))
+    store_finished(WHOLE.replace("TRIALS", "1"))
+
+
+def store_finished(text):
+    Path("line.py").write_text(text)
     Path("runs").mkdir()
     with Database.open("sqlite:///runs/sweeper.db", create=True) as database:
         repository = Repository(database)
@@ -231,6 +235,14 @@ def test_a_finished_study_is_shown_without_importing_it(call, sweep, finished, w
     assert (answer.code, sweep.requests) == (0, [])
     assert answer.err == "study line: 1/1 done, 2 workers, storage sqlite:///runs/sweeper.db\n"
     assert "best: trial 0  0.5" in answer.out
+
+
+def test_data_that_the_file_computes_are_imported_by_a_run_and_not_by_a_resume(call, sweep):
+    store_finished("DATA = sorted([3, 2])\n" + WHOLE.replace("TRIALS", "1"))
+    assert "best: trial 0  0.5" in call("resume", "line").out
+    assert sweep.requests == []
+    call("run", "line.py")
+    assert len(sweep.requests) == 1
 
 
 def write(text):

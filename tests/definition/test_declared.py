@@ -48,6 +48,7 @@ MISTAKES = {
     "positional": HEAD + "study = Study('a', model=len, data=len, epochs=2, trials=4)\n",
     "total": HEAD + ROW.format("epochs=2, trials=0"),
     "total beside what is computed": HEAD + "N = int('3')\n" + ROW.format("epochs=N, trials=0"),
+    "total beside stars": HEAD + "given = dict(epochs=2)\n" + ROW.format("**given, trials=0"),
     "word": HEAD + ROW.format(f'{GOOD}, direction="max"'),
     "word beside a computed objective": HEAD
     + ROW.format(f'{GOOD}, objective=str("loss"), direction="max"'),
@@ -136,6 +137,12 @@ RIGHT = {
     "lambda": HEAD + ROW.format(GOOD) + "make = lambda: Study(epoch=3)\n",
     "tried": HEAD + ROW.format(GOOD) + "try:\n    Study(epoch=3)\nexcept Exception:\n    pass\n",
     "stars": HEAD + "given = dict(epochs=1, trials=1)\n" + ROW.format("**given"),
+    "stars of a direction": HEAD
+    + "given = dict(direction=['minimize', 'maximize'])\n"
+    + ROW.format(f"{GOOD}, objective=['loss', 'mae'], **given"),
+    "stars of a grid": HEAD
+    + "given = dict(grid=dict(x=[1]))\n"
+    + ROW.format(f'{GOOD}, sampler="grid", **given'),
     "a file that the import writes": HEAD
     + "open('w.weights.h5', 'w').close()\n"
     + ROW.format(f'{GOOD}, warm_start="w.weights.h5"'),
@@ -174,3 +181,20 @@ FACTORY = "def build(trial, width=3):\n    import keras\n    return keras\nSIZE 
 def test_a_text_is_whole_if_it_alone_decides_what_the_study_is(text, whole):
     Path("helper.py").touch()
     assert DeclaringFile(Path(file_with(text))).is_whole([str(Path.cwd())]) is whole
+
+
+@pytest.mark.parametrize(
+    ("text", "whole"),
+    [
+        (HEAD + "DATA = sorted([3, 2])\n" + ROW.format(GOOD), True),
+        (HEAD + "N = int('3')\n" + ROW.format("epochs=N, trials=4"), False),
+        (HEAD + "epochs = {}\nepochs.update(n=3)\n" + ROW.format(f"{GOOD}, keep=epochs"), False),
+        (HEAD + "import helper\n" + ROW.format(GOOD), False),
+        (HEAD + "DATA = sorted([3, 2])\n" + ROW.format("epochs=int('3'), trials=4"), False),
+    ],
+)
+def test_a_file_may_compute_what_no_argument_names_if_its_data_do_not_count(text, whole):
+    Path("helper.py").touch()
+    file = DeclaringFile(Path(file_with(text)))
+    assert file.is_whole([str(Path.cwd())], computes=True) is whole
+    assert not file.is_whole([str(Path.cwd())])
