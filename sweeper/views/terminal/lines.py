@@ -211,8 +211,6 @@ class LineProgress:
                 self._write(
                     f"trial {event.trial}: in epoch {event.epoch + 1}, at step {event.step} ..."
                 )
-            case _:
-                return
 
     def _write(self, line: str) -> None:
         self._stream.write(f"{line}\n")

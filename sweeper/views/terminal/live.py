@@ -173,8 +173,6 @@ class LiveProgress(Progress):
                 self.update(row, metrics=metrics_text(event.metrics, self._lines.objective))
             case AttemptEnded() if event.trial in self._rows:
                 self.remove_task(self._rows.pop(event.trial))
-            case _:
-                pass
 
     def _row(self, trial: int) -> TaskID:
         if trial not in self._rows:

@@ -89,8 +89,6 @@ class RunState:
                     self._stopping = event
                 case Doing(trial=None):
                     self._doing = event.what
-                case _:
-                    pass
 
     def _end(self, event: AttemptEnded) -> None:
         ends = event.outcome in (*_RESULTS, "paused")
