@@ -74,8 +74,8 @@ WORKER = PAUSES + textwrap.dedent("""
 
     claim = claims.claim
 
-    def pausing_claim(connection, **given):
-        claimed = claim(connection, **given)
+    def pausing_claim(*given, **named):
+        claimed = claim(*given, **named)
         pause("claim")
         return claimed
 
