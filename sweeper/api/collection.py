@@ -22,7 +22,7 @@ from sweeper.checkpoint.remote_objects import is_marked_corrupt_remote, listed_o
 from sweeper.checkpoint.remote_store import open_store
 from sweeper.checkpoint.store import leftovers, sweep_leftovers
 from sweeper.db.repository import Repository
-from sweeper.declarations.checkpointing import Keep, Retention, parse_keep, retention
+from sweeper.declarations.checkpointing import Keep, Retention, retention
 from sweeper.errors import CheckpointError, DefinitionError
 from sweeper.records.printing import json_fields
 from sweeper.records.results import TrialRecord
@@ -129,7 +129,7 @@ def _rules(definition: Any, study: str, keep: Keep | None) -> Keep:
             )
             raise DefinitionError(msg)
         return keep
-    return parse_keep(described)
+    return Keep(**described)
 
 
 def _directories(trial: TrialRecord, *below: RunPaths) -> dict[Location, int]:

@@ -31,7 +31,7 @@ from sweeper.records.events import (
 from sweeper.records.results import CheckpointRecord, TrialRecord
 from sweeper.run.launch.launchers import open_launcher
 from sweeper.run.launch.sources import pickle_by_value, recall_source, source_of
-from sweeper.run.launch.trial_process import ExitStatus, Launcher, run_to_end, scratch_paths
+from sweeper.run.launch.trial_process import ExitStatus, Launcher, Unattended
 from sweeper.run.options import WorkerOptions
 from sweeper.run.protocol.messages import (
     CheckpointEvaluated,
@@ -50,7 +50,7 @@ from sweeper.run.stored_study import begun_before_a_change
 from sweeper.run.study_plan import unchanged_settings
 from sweeper.run.worker.checkpoints import locate
 from sweeper.support.calling import run_side_by_side
-from sweeper.support.paths import RunPaths
+from sweeper.support.paths import RunPaths, scratch_directory
 from sweeper.support.shown import shown_value
 from sweeper.train.data import Data
 
@@ -282,18 +282,18 @@ class Evaluator:
         proposals = trial.proposals
         started = time.monotonic()
         candidates = self._checkpoints[number]
-        with scratch_paths(settings.name, number, "evaluate") as paths:
-            end = run_to_end(
-                launcher,
-                replace(
-                    assignment_of(settings, paths, number, 1, proposals=proposals),
-                    order=Evaluation(candidates, self._request.data),
-                ),
+        with scratch_directory("evaluate") as directory:
+            paths = RunPaths(Path(directory), settings.name)
+            paths.attempt(number, 1).mkdir(parents=True)
+            assignment = assignment_of(settings, paths, number, 1, proposals=proposals)
+            supervisor = Unattended(
                 lambda question: answers(question.name, question.distribution),
                 functools.partial(self._receive, number),
-                stopping=self._stopping,
-                when_stopped=STOPPED,
+                self._stopping,
+                STOPPED,
             )
+            order = Evaluation(candidates, self._request.data)
+            end = supervisor.run(launcher, replace(assignment, order=order))
         if isinstance(end, Evaluated) and end.refused is not None:
             if end.traceback:
                 raise StudyImportError(end.refused, end.traceback)

@@ -6,7 +6,6 @@ that the database has, unless this process already has the definition or another
 
 from __future__ import annotations
 
-import re
 import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -39,6 +38,7 @@ from sweeper.support.paths import (
     Location,
     RunPaths,
     absolute_location,
+    attempt_of,
     end_model_beside,
     parse_location,
 )
@@ -56,8 +56,8 @@ _WITHOUT_END = {
     "failed": "failed before the end of its training",
 }
 
-_ATTEMPT = re.compile(r"attempt-(\d+)")
-
+_NEWEST = 1 << 30
+"""Number of the attempt of a path that names none: it counts as newer than all attempts."""
 
 ModelCheckpoints = tuple[LoadedCheckpoint, tuple[KeptCheckpoint, ...]]
 """Variables of a stored model, read and verified, and the trial's kept checkpoints up to it, oldest first: the
@@ -71,7 +71,8 @@ def choose_model(row: StudyRow, trial: TrialRecord, paths: RunPaths, at: At) -> 
     """
     origin = Origin(row.name, row.identity, trial.number, row.seed)
     located = [parse_location(path) for path in locate(trial, paths).known]
-    current_paths = [path for path in located if _attempt(path) > trial.ignore_checkpoints_through]
+    ignored = trial.ignore_checkpoints_through
+    current_paths = [path for path in located if (attempt_of(path) or _NEWEST) > ignored]
     by_step = {c.step: c for c in read_kept((), current_paths, origin=origin) if c.good}
     checkpoints = tuple(by_step[step] for step in sorted(by_step))
     if at == "end":
@@ -129,12 +130,6 @@ def _missing(
             f"it keeps checkpoints at the steps {steps}: at={checkpoints[-1].step} is the newest"
         )
     return CheckpointError(f"trial {trial.number} of study {trial.study!r} {reason}; {advice}")
-
-
-def _attempt(path: Location) -> int:
-    match = _ATTEMPT.fullmatch(path.parent.parent.name)
-    # A path without an attempt's name counts as newer than all attempts.
-    return 1 << 30 if match is None else int(match[1])
 
 
 _GONE = (

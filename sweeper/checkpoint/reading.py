@@ -10,7 +10,6 @@ for the latter.
 
 import errno
 import os
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from itertools import count
@@ -29,14 +28,12 @@ from sweeper.checkpoint.format import (
 from sweeper.checkpoint.identity import CheckpointName, Origin
 from sweeper.declarations.checkpointing import KeptCheckpoint
 from sweeper.errors import CheckpointError, CorruptCheckpointError, ForeignCheckpointError
-from sweeper.support.paths import Location, RemotePath, scratch_directory
+from sweeper.support.paths import Location, RemotePath, attempt_of, scratch_directory
 
 Notify = Callable[[str], None]
 
 _PASSED_OVER = (errno.EIO, errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 """Errors that concern one checkpoint only: it is missing, or the disk has a bad sector there."""
-
-_ATTEMPT = re.compile(r"attempt-(\d+)")
 
 
 def list_checkpoints(directory: Location) -> tuple[Location, ...]:
@@ -237,10 +234,7 @@ def _is_passed_over(path: Location, error: CheckpointError) -> bool:
 
 def _newest_first(directories: Sequence[Location], announced: Iterable[Location]) -> list[Location]:
     """Return every listed or known checkpoint, the best one to resume from first."""
-    attempts: dict[Location, int] = {}
-    for path in announced:
-        attempt = _ATTEMPT.fullmatch(path.parent.parent.name)
-        attempts[path] = 0 if attempt is None else int(attempt[1])
+    attempts = {path: attempt_of(path) or 0 for path in announced}
     for order, directory in enumerate(directories, 1):
         attempts.update(dict.fromkeys(list_checkpoints(directory), order))
 

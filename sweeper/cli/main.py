@@ -23,9 +23,8 @@ from sweeper.cli import annotating, checking, keeping, reading, running
 from sweeper.cli.options import Debug, Invocation, Verb
 from sweeper.errors import Interrupted, StudyImportError, SweeperError
 from sweeper.run.signals import early_termination
-from sweeper.support.error_texts import shown_error
 from sweeper.support.installation import VERSION
-from sweeper.support.shown import shown_text
+from sweeper.support.shown import shown_error, shown_text
 
 _PARSER_ERROR: Any = typer.BadParameter.__mro__[2]
 """Click's base class of errors; newer versions of typer contain a copy of Click."""

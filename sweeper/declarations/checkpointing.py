@@ -20,9 +20,8 @@ from typing import Literal
 from sweeper.declarations.arguments import checked_whole, with_named_arguments
 from sweeper.declarations.searching import At, Direction, direction_of
 from sweeper.errors import DefinitionError
-from sweeper.support.error_texts import shown_error
 from sweeper.support.paths import Location
-from sweeper.support.shown import shown_value
+from sweeper.support.shown import shown_error, shown_value
 
 _SECONDS_AN_HOUR = 3600.0
 
@@ -320,22 +319,6 @@ class Keep:
                 "False for each"
             )
             raise DefinitionError(msg) from error
-
-
-def parse_keep(value: object) -> Keep:
-    """Return the rules from a `Keep` or from the result of `Keep.describe`, unless that names a predicate."""
-    if isinstance(value, Keep):
-        return value
-    if not isinstance(value, Mapping):
-        msg = f"keep={shown_value(value)} is not a set of rules; use Keep(last=…, best=…, …)"
-        raise DefinitionError(msg)
-    if value.get("when") is not None:
-        msg = (
-            f"these rules contain the function {value['when']}, which cannot be read back from a "
-            "database; give the rules again"
-        )
-        raise DefinitionError(msg)
-    return Keep(**value)
 
 
 def _first_of_each(placed: Iterable[tuple[int, KeptCheckpoint]]) -> Iterable[KeptCheckpoint]:

@@ -35,8 +35,8 @@ from sweeper.errors import (
     UsageError,
 )
 from sweeper.inspection.sources import is_users_source
-from sweeper.support.error_texts import shown_error
 from sweeper.support.installation import missing_package
+from sweeper.support.shown import shown_error
 
 MADE_UP = "sweeper_study_"
 """Prefix of the name of a module that no import statement would find."""

@@ -7,20 +7,12 @@ import operator
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from sweeper.errors import UsageError
 from sweeper.records.configurations import Training
 
-
-class Annotated(Training, Protocol):
-    """Interface of the records of trials that conditions select."""
-
-    @property
-    def tags(self) -> Sequence[str]: ...
-
-
-Selected = TypeVar("Selected", bound=Annotated)
+Selected = TypeVar("Selected", bound=Training)
 
 _FIELDS = ("tag", "state", "value", "number")
 """Names of a condition beside those of parameters, which come first."""
@@ -58,7 +50,7 @@ class Condition:
             raise UsageError(msg)
         return cls(*parts.groups())
 
-    def holds(self, trial: Annotated) -> bool:
+    def holds(self, trial: Training) -> bool:
         """Return whether a trial meets the condition; one without that parameter or value does not."""
         if self.name not in trial.params and self.name == "tag":
             return (self.text in trial.tags) != (self.sign == "!=")

@@ -107,6 +107,9 @@ class Training(Protocol):
     def proposals(self) -> int: ...
 
     @property
+    def tags(self) -> Sequence[str]: ...
+
+    @property
     def hidden(self) -> bool: ...
 
 

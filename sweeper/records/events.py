@@ -5,9 +5,9 @@ event at a time, and must return quickly. An error that it raises ends the run.
 """
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal
 
 from sweeper.declarations.repeating import Repeating
 from sweeper.records.exactness import VerificationVerdict
@@ -199,10 +199,8 @@ Event = (
 )
 
 
-class Listener(Protocol):
-    """Interface of receivers of a run's events."""
-
-    def __call__(self, event: Event) -> None: ...
+Listener = Callable[[Event], None]
+"""Receiver of a run's events."""
 
 
 class OneAtATime:

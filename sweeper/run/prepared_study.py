@@ -63,11 +63,6 @@ class PreparedStudy:
     source: StudySource
     directed_by_name: tuple[str, ...] = ()
 
-    def close_runner(self) -> None:
-        """Close the launcher, in a process without trials."""
-        if not callable(self.runner):
-            self.runner.close()
-
     def slots(self, requested: int, listener: Listener) -> int:
         """Return the number of slots, at most the number that the search can use."""
         window = None if self.study.search.window is None else self.study.settings.concurrency

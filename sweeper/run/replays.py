@@ -29,7 +29,7 @@ from sweeper.errors import ExecutionError, Interrupted
 from sweeper.records.events import (
     AttemptEnded,
     AttemptStarted,
-    Event,
+    Listener,
     Notice,
 )
 from sweeper.records.findings import ranked
@@ -47,8 +47,8 @@ from sweeper.replay.reports import Lengths, UserObjects
 from sweeper.run.launch.trial_process import (
     ExitStatus,
     Launcher,
+    Unattended,
     progress_of,
-    run_to_end,
 )
 from sweeper.run.protocol.messages import (
     Assignment,
@@ -239,7 +239,7 @@ def run_again(
     order: ReplayOrder,
     launchers: Sequence[Launcher],
     directory: Path,
-    listener: Callable[[Event], None],
+    listener: Listener,
     stopping: threading.Event,
 ) -> Replayed:
     """Run a replay, and return its report.
@@ -270,7 +270,7 @@ class _Attempt:
     number: int
     paths: RunPaths
     replayed: Replayed
-    listener: Callable[[Event], None]
+    listener: Listener
     _began: float = field(default_factory=time.monotonic)
 
     @property
@@ -284,16 +284,15 @@ class _Attempt:
         self.listener(AttemptStarted(order.number, self.number))
         self.paths.attempt(order.number, self.number).mkdir(parents=True)
         replayed.processes += 1
-        end = run_to_end(
-            launcher,
-            self._assignment(),
+        supervisor = Unattended(
             self._answer,
             self._receive,
-            stopping=stopping,
-            when_stopped=order.when_stopped,
+            stopping,
+            order.when_stopped,
             prunes=lambda asked: bool(asked.values) and asked.values[-1][0] == order.prune_after,
             is_enough=lambda: replayed.reached is not None,
         )
+        end = supervisor.run(launcher, self._assignment())
         replayed.seconds += time.monotonic() - self._began
         if isinstance(end, Finished) and end.outcome == "paused":
             # The decision of this rung has ended the trial that is replayed.
@@ -501,7 +500,7 @@ class ComparedReplay:
     directory: Path
     launchers: Sequence[Launcher]
     stopping: threading.Event
-    listener: Callable[[Event], None] = lambda _: None
+    listener: Listener = lambda _: None
     _objectives: Sequence[str] = ()
 
     @property

@@ -10,7 +10,7 @@ from types import FrameType
 from typing import Literal
 
 from sweeper.errors import Interrupted
-from sweeper.records.events import Event, RunStopping
+from sweeper.records.events import Listener, RunStopping
 
 
 def hangup() -> tuple[signal.Signals, ...]:
@@ -75,7 +75,7 @@ def early_termination() -> AbstractContextManager[None]:
 @contextmanager
 def stop_signals(
     request: Callable[[Literal["drain", "kill"]], None],
-    listener: Callable[[Event], None],
+    listener: Listener,
     grace: float | None = None,
 ) -> Iterator[None]:
     """Context manager for SIGINT, SIGTERM and SIGHUP: the first stops the trials, the second kills them.
@@ -119,7 +119,7 @@ def kill_after_grace(
     seconds: float,
     over: threading.Event,
     request: Callable[[Literal["kill"]], None],
-    listener: Callable[[Event], None],
+    listener: Listener,
 ) -> None:
     """Kill the trials, which were requested to stop, after ``seconds``, unless the run is ``over`` before."""
     if not over.wait(seconds):

@@ -62,7 +62,7 @@ from sweeper.search.spec import (
     make_sampler,
     quietly,
 )
-from sweeper.support.error_texts import shown_error
+from sweeper.support.shown import shown_error
 
 
 class _WindowStudy(optuna.Study):

@@ -153,6 +153,15 @@ def parse_location(text: str) -> Location:
     return RemotePath(protocol, tuple(rest.rstrip("/").split("/")))
 
 
+_ATTEMPT = re.compile(r"attempt-(\d+)")
+
+
+def attempt_of(checkpoint: Location) -> int | None:
+    """Return the number of the attempt that wrote a checkpoint, by its path; None for another path."""
+    match = _ATTEMPT.fullmatch(checkpoint.parent.parent.name)
+    return None if match is None else int(match[1])
+
+
 def absolute_location(location: Location | None) -> Location | None:
     return location.absolute() if isinstance(location, Path) else location
 

@@ -1,4 +1,4 @@
-"""Display of values in messages: cut to one short line, and URLs without their secrets.
+"""Display of values and errors in messages: in one short line, and URLs without their secrets.
 
 Mistyped URLs are shown in errors, and cannot be parsed reliably. So no URL is parsed: the text
 between a ``:`` and the last ``@`` is hidden, and so is the value of every parameter that is not
@@ -43,13 +43,13 @@ _LONGEST = 60
 """Most characters of a user's value in a message, so that the advice beside it is seen."""
 
 
-def shown_value(value: object, longest: int = _LONGEST) -> str:
-    """Return ``repr(value)`` in one line, cut to ``longest`` characters, for a message about it."""
+def shown_value(value: object) -> str:
+    """Return ``repr(value)`` in one line, cut to `_LONGEST` characters, for a message about it."""
     try:
         text = " ".join(repr(value).split())
     except Exception:  # the user's `__repr__`; the message about the value matters more
         text = object.__repr__(value)
-    return text if len(text) <= longest else f"{text[: longest - 1]}…"
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
 
 
 def shown_url(url: object) -> str:
@@ -131,3 +131,17 @@ def _secrets(url: str) -> set[str]:
             secrets.add(text.rpartition("@")[0].rpartition("://")[2].partition(":")[2])
     secrets |= {unquote(secret) for secret in secrets}
     return secrets - {"", _HIDDEN}
+
+
+def error_text(error: BaseException) -> str:
+    """Return ``str(error)``, or a text that names the error that ``str`` raises."""
+    try:
+        return str(error)
+    except BaseException as other:  # it may raise whatever it likes, SystemExit too
+        return f"<its __str__ raised {type(other).__name__}>"
+
+
+def shown_error(error: BaseException) -> str:
+    """Return the type and the text of an error; the type alone if it has no text, as of an ``assert``."""
+    text = error_text(error)
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__

@@ -14,7 +14,6 @@ from sweeper.declarations.checkpointing import (
     KeptCheckpoint,
     describe_every,
     parse_every,
-    parse_keep,
 )
 from sweeper.errors import DefinitionError
 
@@ -61,8 +60,7 @@ def low_loss(metrics):
         lambda: Keep(when="val_loss < 1"),
         lambda: Keep(improving=""),
         lambda: Keep(mode="max"),
-        lambda: parse_keep("last"),
-        lambda: parse_keep({"newest": 2}),
+        lambda: Keep(newest=2),
     ],
 )
 def test_an_impossible_policy_is_refused_when_it_is_written(make):
@@ -81,16 +79,13 @@ def test_an_interval_survives_the_database(every):
     assert parse_every(stored(describe_every(every))) == every
 
 
-def test_a_policy_survives_the_database_and_a_predicate_is_refused_by_name():
+def test_a_policy_survives_the_database_and_a_predicate_is_described_by_its_name():
     for keep in (
         Keep(last=3, best=2, monitor="val_loss", mode="min", every_hours=1.5, at_most=9),
         Keep(last=1, improving="val_loss", mode="min", at_most=150),
     ):
-        assert parse_keep(stored(keep.describe())) == keep
-    described = stored(Keep(when=low_loss).describe())
-    assert described["when"] == f"{__name__}.low_loss"
-    with pytest.raises(DefinitionError, match="low_loss"):
-        parse_keep(described)
+        assert Keep(**stored(keep.describe())) == keep
+    assert stored(Keep(when=low_loss).describe())["when"] == f"{__name__}.low_loss"
 
 
 def test_whichever_interval_is_due_first_decides():

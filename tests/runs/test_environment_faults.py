@@ -22,7 +22,7 @@ from sweeper.errors import (
     SweeperError,
 )
 from sweeper.run.trial.link import failure_of
-from sweeper.support.error_texts import shown_error
+from sweeper.support.shown import shown_error
 
 BLOCKED = """
 import os, signal, sys

@@ -39,8 +39,8 @@ from sweeper.run.serving import describe_unfinished, opened
 from sweeper.run.signals import stop_signals
 from sweeper.run.stored_study import refuse_inexact
 from sweeper.run.worker.database_health import DatabaseHealth
-from sweeper.support.error_texts import shown_error
 from sweeper.support.paths import absolute_location
+from sweeper.support.shown import shown_error
 
 _LOOK = 0.5
 """Seconds between two queries of the study's progress."""
@@ -62,7 +62,9 @@ def drive(prepared: PreparedStudy, request: RunRequest) -> StudyStatus:
         Interrupted: The study was stopped; every trial can be resumed.
         SweeperError: The cluster cannot be used, its workers failed, or with ``fail_fast`` a trial.
     """
-    prepared.close_runner()
+    # No trial runs in this process; a cluster has no inline ones.
+    if not callable(prepared.runner):
+        prepared.runner.close()
     return _Drive(prepared, request).run()
 
 

@@ -10,11 +10,9 @@ import json
 import signal
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
-from pathlib import Path
 from typing import Any, Literal, Protocol
 
 import psutil
@@ -40,7 +38,6 @@ from sweeper.run.protocol.messages import (
     StoppedHere,
     Suggest,
 )
-from sweeper.support.paths import RunPaths, scratch_directory
 
 Isolation = Literal["auto", "fork", "spawn", "inline"]
 
@@ -267,54 +264,40 @@ def _next_message(process: TrialProcess, timeout: float) -> tuple[Message | None
         return None, True
 
 
-@contextmanager
-def scratch_paths(study: str, number: int, purpose: str) -> Iterator[RunPaths]:
-    """Context manager that yields temporary directories for the process of a trial."""
-    with scratch_directory(purpose) as directory:
-        paths = RunPaths(Path(directory), study)
-        paths.attempt(number, 1).mkdir(parents=True)
-        yield paths
-
-
-def run_to_end(
-    launcher: Launcher,
-    assignment: Assignment,
-    answer: Callable[[Suggest], CategoricalChoice],
-    receive: Callable[[Message], None],
-    *,
-    stopping: threading.Event | None = None,
-    when_stopped: str = "",
-    prunes: Callable[[Judge], bool] = lambda _: False,
-    is_enough: Callable[[], bool] = lambda: False,
-) -> LastMessage | Evaluated | ExitStatus:
-    """Run an assignment whose directories exist to its end, without a worker: a replay or an evaluation.
-
-    ``answer`` returns the value of a parameter; a `LookupError` or `ParameterError` is sent to the trial.
-    ``receive`` handles every message but requests and the last. ``prunes`` returns whether the trial ends
-    after an epoch, and ``is_enough`` whether the process may be killed now.
-
-    Returns:
-        The process's last message; its exit status if it ended without one.
-
-    Raises:
-        Interrupted: ``stopping`` was set.
-    """
-    supervisor = _Supervisor(
-        answer, receive, prunes, is_enough, stopping or threading.Event(), when_stopped
-    )
-    status = supervise_messages(launcher, assignment, supervisor)
-    return supervisor.last or status
-
-
 @dataclass
-class _Supervisor(TrialSupervisor):
+class Unattended(TrialSupervisor):
+    """Supervisor of a process without a worker: of a replay or an evaluation.
+
+    Attributes:
+        answer: Returns the value of a parameter; a `LookupError` or `ParameterError` is sent to the trial.
+        receive: Handles every message but requests and the last.
+        stopping: Set when the process is to end, by an `Interrupted` with the message ``when_stopped``.
+        prunes: Returns whether the trial ends after an epoch.
+        is_enough: Returns whether the process may be killed now.
+        last: Its last message; None before that.
+    """
+
     answer: Callable[[Suggest], CategoricalChoice]
     receive: Callable[[Message], None]
-    prunes: Callable[[Judge], bool]
-    is_enough: Callable[[], bool]
     stopping: threading.Event
     when_stopped: str
+    prunes: Callable[[Judge], bool] = lambda _: False
+    is_enough: Callable[[], bool] = lambda: False
     last: LastMessage | Evaluated | None = None
+
+    def run(
+        self, launcher: Launcher, assignment: Assignment
+    ) -> LastMessage | Evaluated | ExitStatus:
+        """Run an assignment whose directories exist to its end.
+
+        Returns:
+            The process's last message; its exit status if it ended without one.
+
+        Raises:
+            Interrupted: ``stopping`` was set.
+        """
+        status = supervise_messages(launcher, assignment, self)
+        return self.last or status
 
     def poll(self, process: TrialProcess) -> float | None:
         del process

@@ -45,8 +45,8 @@ from sweeper.run.protocol.messages import (
     StoppedHere,
     Suggest,
 )
-from sweeper.support.error_texts import error_text, shown_error
 from sweeper.support.installation import missing_package
+from sweeper.support.shown import error_text, shown_error
 
 EXIT_WORKER_GONE = 75
 """Exit code of a trial process whose worker has died; only a log may show it."""

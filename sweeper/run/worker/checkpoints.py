@@ -11,7 +11,6 @@ Only a study that has started trials in this database may adopt a directory whos
 
 from __future__ import annotations
 
-import re
 import shutil
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -29,7 +28,7 @@ from sweeper.checkpoint.reading import list_checkpoints, read_manifest
 from sweeper.checkpoint.store import sweep_leftovers
 from sweeper.errors import CheckpointError
 from sweeper.records.results import CheckpointRecord, TrialRecord
-from sweeper.support.paths import Location, RemotePath, RunPaths, parse_location
+from sweeper.support.paths import Location, RemotePath, RunPaths, attempt_of, parse_location
 
 if TYPE_CHECKING:
     from sweeper.db.repository import Claim, StudyRow
@@ -68,9 +67,6 @@ def origin_of(claim: Claim, seed: int) -> Origin:
         definition=claim.definition,
         former=claim.former,
     )
-
-
-_ATTEMPT = re.compile(r"attempt-(\d+)")
 
 
 @dataclass(frozen=True)
@@ -192,13 +188,12 @@ def present_path(record: CheckpointRecord, number: int, paths: RunPaths) -> Loca
     recorded = parse_location(record.path)
     if isinstance(recorded, RemotePath):
         return recorded
-    attempt = _ATTEMPT.fullmatch(recorded.parent.parent.name)
+    attempt = attempt_of(recorded)
     candidates = [recorded]
     if attempt is not None:
-        below = (
-            p.checkpoints(number, int(attempt[1]))
-            for p in (paths, RunPaths(paths.root, paths.study))
-        )
+        # Below the place of checkpoints, and below the runs directory.
+        layouts = (paths, RunPaths(paths.root, paths.study))
+        below = (layout.checkpoints(number, attempt) for layout in layouts)
         candidates = [*(d / recorded.name for d in below if isinstance(d, Path)), recorded]
     try:
         return next((path for path in candidates if path.is_dir()), None)

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from sweeper.db.repository import Repository, StopRequest, WorkerIdentity
 from sweeper.definition.definition import StudySettings
 from sweeper.errors import DatabaseUnavailableError, ExecutionError, SweeperError
-from sweeper.records.events import Event, Notice, RunStopping
+from sweeper.records.events import Event, Listener, Notice, RunStopping
 from sweeper.records.results import TrialRecord
 from sweeper.run.launch.trial_process import Launcher
 from sweeper.run.protocol.messages import Assignment
@@ -72,7 +72,7 @@ class SlotContext:
 
     study: StudyAccess
     runner: Launcher | Callable[[Assignment, Any], None]
-    listener: Callable[[Event], None]
+    listener: Listener
     worker_row: WorkerRow = field(default_factory=WorkerRow)
     devices: Iterator[SlotDevice] = field(default_factory=lambda: repeat(SlotDevice()))
     fail_fast: bool = False

@@ -13,7 +13,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TypeVar
 
 from sweeper.errors import DatabaseUnavailableError
-from sweeper.records.events import Event, Notice
+from sweeper.records.events import Listener, Notice
 
 T = TypeVar("T")
 
@@ -31,7 +31,7 @@ class DatabaseHealth:
     waiting callers give up.
     """
 
-    def __init__(self, listener: Callable[[Event], None], limit: float = LONGEST_ABSENCE) -> None:
+    def __init__(self, listener: Listener, limit: float = LONGEST_ABSENCE) -> None:
         self.limit = limit
         self._listener = listener
         self._changing = threading.Lock()

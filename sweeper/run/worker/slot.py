@@ -81,7 +81,7 @@ from sweeper.run.worker.outcomes import (
 )
 from sweeper.search.sampling import SearchSession, of_configurations, open_search
 from sweeper.search.spaces import Observation
-from sweeper.support.error_texts import shown_error
+from sweeper.support.shown import shown_error
 from sweeper.train.fingerprint import differences
 from sweeper.train.randomness.seeds import TrialSeeds
 

@@ -45,7 +45,6 @@ from sweeper.train.state.callbacks import (
     FinalAverages,
     listens_to_batches,
     may_report,
-    progress_bars,
     summaries_to,
     without_superfluous,
     writing_by_batch,
@@ -83,7 +82,8 @@ class TrainingLoop:
             self._callbacks = self._callback_list()
             self._averages = FinalAverages(plan.callbacks)
             self._blocks = Blocks(plan.model, self._callbacks.callbacks)
-            self._bars = progress_bars(self._callbacks.callbacks)
+            listed = self._callbacks.callbacks
+            self._bars = [c for c in listed if type(c) is keras.callbacks.ProgbarLogger]
             self._listening = listens_to_batches(self._callbacks.callbacks, test=False)
             # Callbacks may change ``trainable`` later.
             self._trained = list(plan.model.trainable_weights)

@@ -158,7 +158,7 @@ def listens_to_batches(callbacks: Iterable[keras.callbacks.Callback], *, test: b
             # Its batch hook has no effect.
             continue
         if type(callback) is keras.callbacks.ProgbarLogger:
-            # Called after each block of steps: see `progress_bars`.
+            # A progress bar needs no call for each step, and is called after each block of steps.
             continue
         for hook in hooks:
             method = getattr(callback, hook)
@@ -178,13 +178,6 @@ def may_report(callbacks: Iterable[keras.callbacks.Callback]) -> bool:
         if module.partition(".")[0] not in ("keras", "sweeper"):
             return True
     return False
-
-
-def progress_bars(
-    callbacks: Iterable[keras.callbacks.Callback],
-) -> list[keras.callbacks.ProgbarLogger]:
-    """Return Keras's progress bars, which need no call for each step."""
-    return [callback for callback in callbacks if type(callback) is keras.callbacks.ProgbarLogger]
 
 
 class CallbackStates(Component):
