@@ -199,7 +199,7 @@ def fit(  # noqa: PLR0917 - the signature of Model.fit
     from sweeper.train.fit_call import FitArguments, check_others, train_by_fit
     from sweeper.train.loop.loop import TrainingLoop
     from sweeper.train.loop.plan import Stopped, TrainingPlan
-    from sweeper.train.sources.opening import seed_drawn_data
+    from sweeper.train.sources.opening import remember_data_generators
 
     if not isinstance(model, keras.Model):
         msg = f"model is a {type(model).__name__}; expected a compiled keras.Model"
@@ -230,9 +230,8 @@ def fit(  # noqa: PLR0917 - the signature of Model.fit
     if deterministic:
         _make_kernels_deterministic(training_data, notify)
     seeds = TrialSeeds(seed, 0)
-    seed_everything(seeds.child("training"))
-    # Before the newest checkpoint is restored, whose state they get.
-    seed_drawn_data(training_data, seeds.child("data"))
+    # Before the newest checkpoint is restored, whose state the generators get.
+    _seed_generators(training_data, seeds)
     sweep_leftovers(directory)
     origin = _origin(directory, training_data, seed)
     loaded = load_newest([directory], notify, origin=origin)
@@ -282,6 +281,7 @@ def fit(  # noqa: PLR0917 - the signature of Model.fit
                     "resume, call fit again with the same directory"
                 )
                 raise Interrupted(msg) from None
+    remember_data_generators(training_data)
     earlier_call.remember(model, directory, arguments.epochs, loop.position.step)
     return returned
 
@@ -304,6 +304,13 @@ def _make_kernels_deterministic(data: Data, notify: Notice) -> None:
         for message in caches_filled_without_determinism(data):
             notify(message)
     tf.config.experimental.enable_op_determinism()
+
+
+def _seed_generators(data: Data, seeds: TrialSeeds) -> None:
+    from sweeper.train.sources.opening import set_data_generators
+
+    seed_everything(seeds.child("training"))
+    set_data_generators(data, seeds.child("data"))
 
 
 def _origin(directory: Path, data: Data, seed: int) -> Origin:

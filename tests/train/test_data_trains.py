@@ -229,30 +229,40 @@ def test_a_cache_that_was_perhaps_filled_in_any_order_is_told_of(case, already, 
     assert len(about_caches) == (in_any_order and not already)
 
 
-@pytest.mark.parametrize("seeded", [True, False], ids=["seeded", "control: not seeded"])
-def test_what_a_script_has_drawn_before_fit_changes_no_training(seeded, tmp_path, monkeypatch):
+LOOKED_AT = {
+    "one map": lambda one, two, batches: batches.map(one),
+    "a second one, not reached by all": lambda one, two, batches: batches.map(one).concatenate(
+        batches.map(two)
+    ),
+}
+
+
+@pytest.mark.parametrize("set_", [True, False], ids=["set", "control: not set"])
+@pytest.mark.parametrize("case", LOOKED_AT)
+def test_what_a_script_draws_outside_of_fit_changes_no_training(case, set_, tmp_path, monkeypatch):
     """An iterator that it abandons reads ahead as far as threads come; here, the number of batches differs."""
-    if not seeded:
-        monkeypatch.setattr(opening, "seed_drawn_generators", lambda *_: None)
+    if not set_:
+        monkeypatch.setattr(opening, "set_generators", lambda *_: None)
     ends = []
-    for looked_at in (1, 3):
+    for looked_at in (1, 12):
         keras.utils.set_random_seed(1)
-        generator = keras.random.SeedGenerator(5)
-        batches = (
-            tf.data.Dataset.from_tensor_slices((X, Y))
-            .batch(8)
-            .map(lambda x, y: (x + keras.random.normal(tf.shape(x), seed=generator), y))  # noqa: B023
+        generators = [keras.random.SeedGenerator(seed) for seed in (5, 6)]
+        one, two = (
+            lambda x, y, seed=seed: (x + keras.random.normal(tf.shape(x), seed=seed), y)
+            for seed in generators
         )
-        list(batches.take(looked_at))
+        batches = LOOKED_AT[case](one, two, tf.data.Dataset.from_tensor_slices((X, Y)).batch(8))
         model = small()
         for phase in range(2):
+            list(batches.take(looked_at))
             directory = tmp_path / f"{looked_at}-{phase}"
             sweeper.fit(model, batches, verbose=0, checkpoints=directory)
-            ends.append([*map(np.array, model.get_weights()), generator.state.numpy()])
-    of_one, of_three = ends[:2], ends[2:]
-    same = [np.array_equal(one, other) for one, other in zip(of_one[1], of_three[1], strict=True)]
-    assert all(same) == seeded
-    assert of_one[0][-1].tolist() != of_one[1][-1].tolist(), "the second training draws on"
+            states = [generator.state.numpy() for generator in generators]
+            ends.append([*map(np.array, model.get_weights()), *states])
+    for of_one, of_all in zip(ends[:2], ends[2:], strict=True):
+        same = [np.array_equal(one, other) for one, other in zip(of_one, of_all, strict=True)]
+        assert all(same) == set_
+    assert ends[0][-2].tolist() != ends[1][-2].tolist(), "the second training draws on"
 
 
 class MeanOfRows(keras.Model):

@@ -85,6 +85,7 @@ from sweeper.train.loop.plan import Observer, Paused, Stopped, TrainingPlan
 from sweeper.train.randomness.seeds import seed_everything
 from sweeper.train.replicas import describe_strategy
 from sweeper.train.sources.arrays import is_arrays
+from sweeper.train.sources.opening import set_data_generators
 from sweeper.train.state.state import Position, epochs_in
 from sweeper.train.state.variables import Variables, weights_digest
 from sweeper.train.warmstart.source import digest_now
@@ -163,6 +164,7 @@ def run_trial(
     if order is not None:
         plan = _as_replayed(definition, plan, order, assignment.files, link)
     seed_everything(seeds.child("training"))
+    set_data_generators(plan.data, seeds.child("generators"))
     directories = [parse_location(directory) for directory in assignment.checkpoints]
     locations = [parse_location(location) for location in assignment.known]
     # The trial's local directory also has copies of checkpoints that are uploaded.

@@ -30,7 +30,8 @@ from sweeper.train.sources.pydataset import PyDatasetSource
 from sweeper.train.sources.tfdata import (
     TfDataSource,
     fills_cache_in_any_order,
-    seed_drawn_generators,
+    remember_generators,
+    set_generators,
 )
 
 
@@ -93,11 +94,22 @@ def validation_data(data: Data) -> Any:
     return data.validation
 
 
-def seed_drawn_data(data: Data, seed: int) -> None:
-    """Seed the generators of the datasets of ``data`` that were drawn from, as where a script looks at a batch."""
+def set_data_generators(data: Data, seed: int) -> None:
+    """Set the generators of the datasets of ``data`` that were drawn from, as where a script looks at a batch."""
+    for part in _datasets(data):
+        set_generators(part, seed)
+
+
+def remember_data_generators(data: Data) -> None:
+    """Remember the generators of the datasets of ``data`` at the end of a training."""
+    for part in _datasets(data):
+        remember_generators(part)
+
+
+def _datasets(data: Data) -> Iterator[Any]:
     for part in (data.train, data.validation):
         if isinstance(part, tf.data.Dataset):
-            seed_drawn_generators(part, seed)
+            yield part
 
 
 def caches_filled_without_determinism(data: Data) -> Iterator[str]:

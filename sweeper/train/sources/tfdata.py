@@ -90,25 +90,43 @@ def _is_unordered(node: Any) -> bool:
     return any(op.op in STATEFUL_RANDOM for graph in graphs for op in ops(graph))
 
 
-def seed_drawn_generators(dataset: Any, seed: int) -> None:
-    """Seed Keras's generators in functions of ``dataset`` that were drawn from before the first training of this process.
+def set_generators(dataset: Any, seed: int) -> None:
+    """Set Keras's generators in functions of ``dataset``, whatever was drawn from them outside of a training.
 
     An iterator that a script has abandoned, such as that of ``next(iter(dataset))``, has read ahead as far as its
-    threads came, so the number of draws is another one in each process.
+    threads came, so the number of draws is another one in each process. A generator goes on from where the last
+    training in this process left it. The others are all seeded if one of them was drawn from, because how many were
+    depends on the threads, too.
     """
-    functions = (function.function for node in nodes(dataset) for function in node._functions())
-    for index, variable in enumerate(chain.from_iterable(f.graph.variables for f in functions)):
-        is_generator = variable.name.partition(":")[0].endswith("seed_generator_state")
-        if not is_generator or id(variable) in _SEEN_GENERATORS:
-            continue
-        _SEEN_GENERATORS[id(variable)] = variable
-        # The second number is 0 until the first draw.
-        if int(variable[1]):
+    new = []
+    for variable in _generators(dataset):
+        if id(variable) in _LEFT_GENERATORS:
+            variable.assign(_LEFT_GENERATORS[id(variable)][1])
+        else:
+            new.append(variable)
+    # The second number is 0 until the first draw.
+    if any(int(variable[1]) for variable in new):
+        for index, variable in enumerate(new):
             variable.assign([seed + index, 0])
 
 
-_SEEN_GENERATORS: dict[int, Any] = {}
-"""Generators of earlier trainings in this process, by identity: they draw on from where these ended."""
+def remember_generators(dataset: Any) -> None:
+    """Remember the generators of ``dataset`` as they are at the end of a training."""
+    for variable in _generators(dataset):
+        _LEFT_GENERATORS[id(variable)] = (variable, variable.numpy())
+
+
+def _generators(dataset: Any) -> Iterator[Any]:
+    """Yield the variables of Keras's generators in functions of ``dataset``, each once."""
+    functions = (function.function for node in nodes(dataset) for function in node._functions())
+    variables = {id(variable): variable for f in functions for variable in f.graph.variables}
+    for variable in variables.values():
+        if variable.name.partition(":")[0].endswith("seed_generator_state"):
+            yield variable
+
+
+_LEFT_GENERATORS: dict[int, tuple[Any, Any]] = {}
+"""Generators of earlier trainings in this process, with their states at the end of the last one, by identity."""
 
 
 def ops(graph: Any) -> Iterator[Any]:

@@ -2,6 +2,7 @@
 
 import csv
 import itertools
+import os
 import random
 
 import keras
@@ -59,6 +60,20 @@ def from_generators(trial):
         for drawn in (draw, drawn_for_validation)
     )
     return Data(train=train, steps_per_epoch=STEPS, validation=endless, validation_steps=2)
+
+
+@study_data(
+    "looked-at",
+    "a dataset with a layer's noise, of which the factory looks at so many batches as threads happen to read",
+    identical(),
+)
+def looked_at(trial):
+    noise = keras.layers.GaussianNoise(0.5, seed=7)
+    train = tf.data.Dataset.from_tensor_slices(samples()).batch(BATCH)
+    train = train.map(lambda x, y: (noise(x, training=True), y))
+    for _ in train.take(1 + os.getpid() % STEPS):
+        pass
+    return Data(train=train)
 
 
 class Picked(keras.utils.PyDataset):
