@@ -79,7 +79,25 @@ def _with_others(call: Callable[P, R]) -> Callable[P, R]:
     return called
 
 
+def _leaving_generators(call: Callable[P, R]) -> Callable[P, R]:
+    """Make ``call`` leave the process's generators as they are: a script goes on to draw from its own.
+
+    A training begins with generators that its seed decides. A script that built its next model from those would
+    give each model after the first training the same weights.
+    """
+
+    @functools.wraps(call)
+    def called(*args: P.args, **kwargs: P.kwargs) -> R:
+        from sweeper.train.randomness.generators import RecordedState, process_generators
+
+        with RecordedState(process_generators()):
+            return call(*args, **kwargs)
+
+    return called
+
+
 @_with_others
+@_leaving_generators
 def fit(  # noqa: PLR0917 - the signature of Model.fit
     model: keras.Model,
     x: Any = None,
@@ -141,7 +159,7 @@ def fit(  # noqa: PLR0917 - the signature of Model.fit
         checkpoint_every: ``"epoch"``, ``Every(…)`` or ``"auto"``.
         keep: Retention rules; the last two checkpoints by default.
         seed: For the order of the data, and for Python's, NumPy's, TensorFlow's and Keras's global
-            generators when the training starts.
+            generators when the training starts. Afterwards these are as they were before the call.
         deterministic: Use deterministic kernels. Otherwise a resumed training is only as exact as
             the kernels.
         tracked: Further objects to capture, by name: see `Trial.track`.

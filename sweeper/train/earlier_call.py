@@ -59,6 +59,9 @@ _ENDED: weakref.WeakKeyDictionary[keras.Model, dict[Path, EarlierCall]] = (
     weakref.WeakKeyDictionary()
 )
 
+_BEGAN: dict[tuple[Path, CodeType, int], list[str]] = {}
+"""Digests of the variables of the first model with which a line of this process called for a directory."""
+
 
 def remember(model: keras.Model, directory: Path, epochs: int, step: int) -> None:
     """Remember that a training of ``model`` in ``directory`` has ended now."""
@@ -79,10 +82,13 @@ def begin(
     """Return the changes of ``model`` that a training from ``loaded`` keeps; send a notice if it has no epoch to train.
 
     Raises:
-        UsageError: It has none, and would undo a change of the model, or does so in a loop; or it starts after
-            the checkpoint; or the model was compiled again since its earlier training.
+        UsageError: It has none, and would undo a change of the model, or does so in a loop, or is of another model
+            than an earlier call; or it starts after the checkpoint; or the model was compiled again since its
+            earlier training.
     """
     earlier = _ENDED.get(model, {}).get(directory.absolute())
+    digests = [_digest(variable) for variable in _variables(model)]
+    first = _BEGAN.setdefault((directory.absolute(), *_calling_line()), digests)
     if loaded is None:
         return ()
     position = loaded.state["position"]
@@ -103,6 +109,13 @@ def begin(
     if loaded.epoch >= fit_arguments.epochs or stopped:
         if earlier is not None and fit_arguments.epochs <= earlier.epochs:
             _refuse_repetition(earlier, model, directory, fit_arguments.epochs)
+        if earlier is None and digests != first:
+            msg = (
+                f"the training in {directory} was finished by an earlier call of this line in this process, with a model of "
+                "other values, which this one would get; give each model a directory of its own, such as "
+                f'checkpoints=f"{directory.name}/{{i}}"'
+            )
+            raise UsageError(msg)
         many = f"{loaded.epoch} epoch{'s' * (loaded.epoch != 1)}"
         ended = ", after which a callback stopped it" if stopped else ""
         notify(
@@ -133,8 +146,9 @@ def _refuse_repetition(
 
 
 def _variables(model: keras.Model) -> tuple[Any, ...]:
-    optimizer = () if model.optimizer is None else tuple(model.optimizer.variables)
-    return (*model.variables, *optimizer)
+    # A model that is not compiled is refused later, and has no such attribute.
+    optimizer = getattr(model, "optimizer", None)
+    return (*model.variables, *(() if optimizer is None else optimizer.variables))
 
 
 def _digest(variable: Any) -> str:

@@ -3,6 +3,7 @@
 import functools
 import inspect
 import re
+import shutil
 from dataclasses import fields
 
 import keras
@@ -20,6 +21,7 @@ from sweeper.run.protocol.messages import Assignment, EpochsEnded
 from sweeper.run.trial.run import run_trial
 from sweeper.train import keras_methods
 from sweeper.train.fit_call import FitArguments
+from sweeper.train.randomness import generators
 
 X = np.random.default_rng(0).normal(size=(40, 8)).astype("float32")
 Y = X[:, 0]
@@ -787,6 +789,55 @@ def test_what_a_script_changes_between_its_calls_stays_changed_also_after_a_kill
 def test_a_loop_that_always_asks_for_one_epoch_is_an_error_that_names_the_cure(tmp_path):
     with pytest.raises(UsageError, match=r"the same call comes again; .* epochs=i \+ 1"):
         one_epoch_each(tmp_path, 2, epochs=1, initial_epoch=0)
+
+
+def predictions_of_members(directory, train):
+    """What three models predict that a script builds and trains one after the other, from one seed."""
+    keras.utils.set_random_seed(5)
+    predicted, drawn = [], []
+    for member in range(3):
+        model = keras.Sequential([keras.Input(X.shape[1:]), keras.layers.Dense(1)])
+        model.compile("sgd", "mse")
+        before = model.get_weights()[0].tolist()
+        train(model, directory / str(member))
+        predicted.append((before, model.predict(X[:1], verbose=0).item()))
+        drawn.append(np.random.rand())
+    return predicted, drawn
+
+
+def test_models_that_a_script_builds_after_a_training_begin_as_without_it(tmp_path, monkeypatch):
+    def train(model, directory):
+        sweeper.fit(model, X, Y, **BRIEF, epochs=2, checkpoints=directory, notice=print)
+
+    whole = predictions_of_members(tmp_path, train)
+    untrained, drawn = predictions_of_members(tmp_path, lambda model, directory: None)
+    assert [before for before, _ in whole[0]] == [before for before, _ in untrained]
+    assert whole[1] == drawn
+    assert len({value for _, value in whole[0]}) == 3
+    # Run again from its top, as after a kill in the third training.
+    shutil.rmtree(tmp_path / "2")
+    assert predictions_of_members(tmp_path, train) == whole
+    monkeypatch.setattr(generators.RecordedState, "restore", lambda self: None)
+    members, drawn = predictions_of_members(tmp_path / "control", train)
+    assert members[1] == members[2]
+    assert drawn[1] == drawn[2]
+
+
+def test_another_model_of_a_loop_does_not_get_the_first_ones_state(tmp_path):
+    def trained(rate):
+        keras.utils.set_random_seed(5)
+        model = one_layer()
+        model.compile(keras.optimizers.SGD(rate), "mse")
+        return sweeper.fit(
+            model, X, Y, **BRIEF, epochs=2, checkpoints=tmp_path / "one", notice=print
+        )
+
+    first = trained(0.1).history
+    assert trained(0.1).history == first, "the same model, as in a script that is run again"
+    with pytest.raises(
+        UsageError, match=r"with a model of other values, .* checkpoints=f\"one/\{i\}\""
+    ):
+        trained(0.01)
 
 
 def test_a_finished_training_says_so_once_and_does_not_undo_changes(tmp_path):
