@@ -21,17 +21,15 @@ import sys
 import tempfile
 import threading
 import weakref
-import zipfile
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-
-import xxhash
 
 from sweeper.files.uses import FileUse
 from sweeper.files.walk import CODE, Listing
 from sweeper.inspection.sources import is_users, outward
+from sweeper.support.contents import content_digest
 from sweeper.support.directories import nobodys
 
 MOST = 400
@@ -109,7 +107,7 @@ class FileRecorder:
             uses = [use for use in list(self._by_path.values()) if _matters(use)]
             for use in uses if ended else ():
                 if use.wrote and not use.digest:
-                    use.digest = _content_digest(use.path)
+                    use.digest = content_digest(use.path)
             return tuple(uses)
 
     def _look_again(self) -> None:
@@ -169,7 +167,7 @@ class FileRecorder:
         if use is not None and use.wrote and not {*mode} & {*"r+"}:
             with self.unrecorded():
                 use.closed = _state(use.path)
-                use.digest = "" if "a" in mode else _content_digest(use.path)
+                use.digest = "" if "a" in mode else content_digest(use.path)
 
     def renamed(self, source: Any, target: Any, *_: Any, **__: Any) -> None:
         """Record that a file is about to replace another one."""
@@ -217,7 +215,7 @@ def _record(use: FileUse, kinds: int) -> None:
         use.existed = state is not None
     if kinds & READS and use.closed is not None and use.closed != state:
         # Other content than this process has written, or its state after the same was written again.
-        if use.digest and _content_digest(use.path) == use.digest:
+        if use.digest and content_digest(use.path) == use.digest:
             use.closed = state
         elif not use.changed:
             use.changed = True
@@ -227,7 +225,7 @@ def _record(use: FileUse, kinds: int) -> None:
         use.asked = True
         if kinds & READS and not use.read_digest and state is not None:
             use.existed = True
-            use.read_digest = _content_digest(use.path)
+            use.read_digest = content_digest(use.path)
     if kinds & WRITES:
         use.appends = bool(kinds & KEEPS) and (use.appends or not use.wrote)
         use.wrote = True
@@ -382,38 +380,6 @@ def _resolved(name: Any) -> str:
     text = _text(name)
     remote = "://" in text or text.startswith(("file:", ":memory:"))
     return os.path.realpath(text) if text and not remote else ""
-
-
-_MOST_BYTES = 256 * 2**20
-"""Size above which only the size and the beginning of a file count."""
-
-_CHUNK = 1 << 20
-_DATED = frozenset({"metadata.json"})
-"""Members of a ``.keras`` file that contain a time or a random id beside the content of others."""
-
-
-def _content_digest(path: str) -> str:
-    """Return the XXH3-128 digest (hex) of a file's content, or of what can be read of it.
-
-    Of an archive the digest is of its members' content, because an archive contains times.
-    """
-    digest = xxhash.xxh3_128()
-    # Another process may hold, change or remove it; the digest is then of what could be read.
-    with suppress(OSError, zipfile.BadZipFile), Path(path).open("rb") as content:
-        head = content.read(_CHUNK)
-        size = os.fstat(content.fileno()).st_size
-        if head.startswith(b"PK"):
-            with zipfile.ZipFile(content) as archive:
-                members = [m for m in archive.infolist() if m.filename not in _DATED]
-                for member in sorted(members, key=lambda m: m.filename):
-                    digest.update(f"{member.filename}:{member.CRC}:{member.file_size};".encode())
-        elif size > _MOST_BYTES:
-            digest.update(b"%d:%b" % (size, head))
-        else:
-            digest.update(head)
-            while chunk := content.read(_CHUNK):
-                digest.update(chunk)
-    return digest.hexdigest()
 
 
 def _state(path: str) -> tuple[int, ...] | None:

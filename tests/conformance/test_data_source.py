@@ -545,12 +545,15 @@ def test_a_dataset_that_was_iterated_before_its_kernels_were_deterministic_keeps
         list(dataset)
     finally:
         tf.config.experimental.enable_op_determinism()
-    last.clear()
-    batches = (
-        TfDataSource(dataset, SourceOptions("train", silent)).open(0, 0) if opened else dataset
-    )
-    in_order = [int(batch[0]) for batch in batches] == list(range(6))
-    assert in_order == opened
+
+    def in_order():
+        last.clear()
+        source = TfDataSource(dataset, SourceOptions("train", silent)) if opened else None
+        batches = dataset if source is None else source.open(0, 0)
+        return [int(batch[0]) for batch in batches] == list(range(6))
+
+    # The control has several tries, because it needs a second thread, which a busy machine may not give in time.
+    assert all(in_order() for _ in range(1 if opened else 6)) == opened
 
 
 @pytest.mark.parametrize("name", ["arrays", "PyDataset", "tf.data shuffled", "grain MapDataset"])
