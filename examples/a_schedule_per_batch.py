@@ -48,8 +48,7 @@ class StopAfter(keras.callbacks.Callback):
         del batch, logs
         self.left -= 1
         if self.left == 0:
-            msg = "the power is gone"
-            raise RuntimeError(msg)
+            raise RuntimeError("the power is gone")
 
     def get_state(self) -> None:
         """Keep nothing."""

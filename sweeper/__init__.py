@@ -169,8 +169,7 @@ __version__ = VERSION
 def __getattr__(name: str) -> Any:
     module = _MODULE_OF.get(name)
     if module is None:
-        msg = f"module 'sweeper' has no attribute {name!r}"
-        raise AttributeError(msg)
+        raise AttributeError(f"module 'sweeper' has no attribute {name!r}")
     return getattr(importlib.import_module(module), name)
 
 

@@ -71,8 +71,9 @@ def clip_by_value(value: float) -> GradientProcessor:
 def _above_zero(function: str, value: float) -> float:
     number = isinstance(value, int | float) and not isinstance(value, bool)
     if not number or not value > 0:
-        msg = f"{function}({value!r}): expected a number above 0, such as {function}(10.0)"
-        raise DefinitionError(msg)
+        raise DefinitionError(
+            f"{function}({value!r}): expected a number above 0, such as {function}(10.0)"
+        )
     return float(value)
 
 

@@ -82,8 +82,7 @@ class FileProcesses:
         if config.option.collectonly or session.testsfailed:
             return None  # pytest's own says what is wrong
         if self._refused is not None:
-            msg = f"{self._refused}: files could not be forked"
-            raise pytest.UsageError(msg)
+            raise pytest.UsageError(f"{self._refused}: files could not be forked")
         files = [list(items) for _, items in groupby(session.items, lambda item: item.path)]
         base = config._tmp_path_factory.getbasetemp()
         # Several files are at it at once: a point for each test, and no name before it.

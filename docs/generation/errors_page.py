@@ -60,5 +60,4 @@ def _rows() -> Iterator[str]:
         shown = "all others" if code == 1 else ", ".join(f"`{name}`" for name in names)
         yield f"| {code} | {meaning} | {shown} |"
     if by_code:
-        msg = f"exit codes without a meaning: {by_code}"
-        raise ValueError(msg)
+        raise ValueError(f"exit codes without a meaning: {by_code}")

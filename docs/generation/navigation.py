@@ -67,14 +67,14 @@ def navigation(pages: Mapping[str, str]) -> list[Any]:
     for path in sorted(pages, key=lambda path: (rank.get(path, len(rank)), path)):
         heading = _HEADING.search(pages[path])
         if heading is None:
-            msg = f"docs/{path} has no heading; begin it with a line '# …'"
-            raise ValueError(msg)
+            raise ValueError(f"docs/{path} has no heading; begin it with a line '# …'")
         if path == "index.md":
             continue
         section = path.partition("/")[0]
         if section not in sections:
-            msg = f"docs/{path} is in no section; put it into one of {', '.join(SECTIONS)}"
-            raise ValueError(msg)
+            raise ValueError(
+                f"docs/{path} is in no section; put it into one of {', '.join(SECTIONS)}"
+            )
         is_index = path.endswith("/index.md")
         sections[section].append(path if is_index else {heading[1].replace("`", ""): path})
     shown = [{SECTIONS[name]: found} for name, found in sections.items() if found]

@@ -122,12 +122,11 @@ def _rules(definition: Any, study: str, keep: Keep | None) -> Keep:
     described = definition["keep"]
     if "when" in described:
         if keep is None:
-            msg = (
+            raise DefinitionError(
                 f"study {study!r} selects its kept checkpoints with the function "
                 f"{described['when']}, and the database does not contain the function's code; set "
                 "the number of checkpoints to keep with --keep-last N"
             )
-            raise DefinitionError(msg)
         return keep
     return Keep(**described)
 
@@ -193,8 +192,9 @@ def _delete(item: Garbage) -> None:
         try:
             FileOperations().remove_tree(item.path)
         except OSError as error:
-            msg = f"{item.path} cannot be deleted: {error}; remove it by hand"
-            raise CheckpointError(msg) from error
+            raise CheckpointError(
+                f"{item.path} cannot be deleted: {error}; remove it by hand"
+            ) from error
 
 
 def _size(path: Location) -> int:

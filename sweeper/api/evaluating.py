@@ -68,20 +68,18 @@ def held_out_data(data: DataGiven | None) -> HeldOutData:
         target = f"{path.resolve()}:{name}" if path.is_file() else data
         return HeldOutData(target=target, shown=data)
     if not isinstance(data, Data) and not callable(data):
-        msg = (
+        raise UsageError(
             f"data={shown_value(data)}; expected a function `trial -> Data`, a sweeper.Data(test=(x, y)), or "
             "'FILE:NAME'"
         )
-        raise UsageError(msg)
     label = "data" if isinstance(data, Data) else getattr(data, "__qualname__", repr(data))
     try:
         pickled = pickle_by_value(data)
     except Exception as error:
-        msg = (
+        raise UsageError(
             f"the data {label} cannot be sent to the evaluation processes: {error}; give a "
             "function `trial -> Data` that makes the data"
-        )
-        raise UsageError(msg) from error
+        ) from error
     return HeldOutData(pickled=pickled, path=tuple(sys.path), shown=label)
 
 

@@ -203,14 +203,14 @@ def fit(  # noqa: PLR0917 - the signature of Model.fit
     directory = parse_location(str(checkpoints))
     initial = checked_warm_start(warm_start)
     if callable(initial):
-        msg = f"warm_start={warm_start!r}; fit has no trials: give it a path or a sweeper.WarmStart"
-        raise UsageError(msg)
+        raise UsageError(
+            f"warm_start={warm_start!r}; fit has no trials: give it a path or a sweeper.WarmStart"
+        )
     if isinstance(directory, RemotePath):
-        msg = (
+        raise UsageError(
             f"checkpoints={shown_url(checkpoints)!r}: fit keeps its checkpoints in a directory; a study "
             "takes an object store (Study.run(checkpoints_dir=…))"
         )
-        raise UsageError(msg)
     import keras
 
     from sweeper.train import earlier_call
@@ -220,8 +220,7 @@ def fit(  # noqa: PLR0917 - the signature of Model.fit
     from sweeper.train.sources.opening import remember_data_generators
 
     if not isinstance(model, keras.Model):
-        msg = f"model is a {type(model).__name__}; expected a compiled keras.Model"
-        raise FactoryError(msg)
+        raise FactoryError(f"model is a {type(model).__name__}; expected a compiled keras.Model")
     check_others(model, others or {}, inspect.signature(fit).parameters)
     if step is not None and step.model is not model:
         step.bind(model)
@@ -294,11 +293,10 @@ def fit(  # noqa: PLR0917 - the signature of Model.fit
                 loop, returned = train_by_fit(plan, train, arguments, others)
             except Stopped:
                 writer.close()
-                msg = (
+                raise Interrupted(
                     f"stopped at step {observer.step}, with a checkpoint in {directory}; to "
                     "resume, call fit again with the same directory"
-                )
-                raise Interrupted(msg) from None
+                ) from None
     remember_data_generators(training_data)
     earlier_call.remember(model, directory, arguments.epochs, loop.position.step)
     return returned
@@ -337,8 +335,9 @@ def _origin(directory: Path, data: Data, seed: int) -> Origin:
 
     marker = read_marker(directory)
     if marker is not None and marker.study:
-        msg = f"{directory} belongs to {marker.describe()}; give this training another directory"
-        raise ForeignCheckpointError(msg)
+        raise ForeignCheckpointError(
+            f"{directory} belongs to {marker.describe()}; give this training another directory"
+        )
     identity = uuid.uuid4().hex if marker is None else marker.identity
     return Origin("", identity, 0, seed, data_fingerprint(data), data_settings(data))
 
@@ -388,8 +387,9 @@ def _stop_signals() -> Iterator[threading.Event]:
         if not requests.insists(number):
             stopping.set()
             return
-        msg = f"a second signal ({signal.Signals(number).name}): stopped without a checkpoint"
-        raise KeyboardInterrupt(msg)
+        raise KeyboardInterrupt(
+            f"a second signal ({signal.Signals(number).name}): stopped without a checkpoint"
+        )
 
     with handled(signals_to_stop(), stop):
         yield stopping

@@ -88,8 +88,7 @@ def choose_model(row: StudyRow, trial: TrialRecord, paths: RunPaths, at: At) -> 
         checkpoint = best_checkpoint(checkpoints, row.objective, row.direction)
         reason = f"has no checkpoint with the objective {row.objective!r}"
     elif isinstance(at, bool) or not isinstance(at, int):
-        msg = f"at={at!r}; it is 'end', 'best', or the step of a kept checkpoint"
-        raise UsageError(msg)
+        raise UsageError(f"at={at!r}; it is 'end', 'best', or the step of a kept checkpoint")
     else:
         checkpoint = by_step.get(at)
         reason = f"has no checkpoint of step {at}"
@@ -112,11 +111,10 @@ def _end_model(
         )
     foreign = [] if loaded.origin is None else origin.differences(loaded.origin)
     if foreign:
-        msg = (
+        raise ForeignCheckpointError(
             f"the model at the end in {loaded.path} cannot be used: {'; '.join(foreign)}. "
             f"Name the runs directory of study {trial.study!r} (--runs-dir, runs_dir=…)"
         )
-        raise ForeignCheckpointError(msg)
     return loaded, checkpoints
 
 
@@ -156,11 +154,10 @@ class StoredModel:
         params = self.trial.params
         if name not in params:
             has = ", ".join(map(repr, sorted(params))) or "none"
-            msg = (
+            raise ParameterError(
                 f"the model factory asks for parameter {name!r}, which trial {self.trial.number} "
                 f"does not have (it has {has}); the factory's code has changed since"
             )
-            raise ParameterError(msg)
         return params[name]
 
     def newest(self, count: int | None) -> tuple[KeptCheckpoint, ...]:

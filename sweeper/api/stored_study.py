@@ -175,8 +175,9 @@ class StoredStudy:
         """Call a method of the `Study` with this study's database and directories."""
         definition: Any = self.definition
         if not hasattr(definition, "run"):
-            msg = f"study {self.name!r} is a bare StudyDefinition; write sweeper.Study(…) instead"
-            raise StudyFileError(msg)
+            raise StudyFileError(
+                f"study {self.name!r} is a bare StudyDefinition; write sweeper.Study(…) instead"
+            )
         models = self.models
         here = {"storage": models.storage, "runs_dir": models.runs_dir}
         here |= {"checkpoints_dir": models.checkpoints}

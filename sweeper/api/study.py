@@ -436,18 +436,17 @@ def load_study(
         if is_stored(name, settings.storage):
             return StoredStudy(name, _models(name, settings, source=source))
         if any(option is not None for option in (storage, runs_dir, checkpoints_dir, source)):
-            msg = f"there is no study {name!r} in {shown_url(settings.storage)}"
-            raise UnknownStudyError(msg)
+            raise UnknownStudyError(f"there is no study {name!r} in {shown_url(settings.storage)}")
     try:
         definition = load_definition(name)
     except StudyFileError as error:
         if not may_be_stored:
             raise
-        msg = f"{error}; and there is no study of that name in {shown_url(settings.storage)}"
-        raise StudyFileError(msg) from None
+        raise StudyFileError(
+            f"{error}; and there is no study of that name in {shown_url(settings.storage)}"
+        ) from None
     if not isinstance(definition, Study):
-        msg = f"{name} holds a bare StudyDefinition; write sweeper.Study(…) instead"
-        raise StudyFileError(msg)
+        raise StudyFileError(f"{name} holds a bare StudyDefinition; write sweeper.Study(…) instead")
     return definition
 
 
@@ -486,8 +485,7 @@ def asked_extension(
     if epochs is None or isinstance(epochs, Extension):
         return epochs
     if trials is not None and best is not None:
-        msg = "both trials= and best= were given; give one of them"
-        raise UsageError(msg)
+        raise UsageError("both trials= and best= were given; give one of them")
     numbers = None
     if trials is not None:
         numbers = tuple(checked_whole(number, "trials", least=0) for number in trials)

@@ -70,11 +70,10 @@ def read_end(
     complete = None if end is None else with_variables(end, checkpoints)
     if end is not None and complete is None:
         same = end.state[_SAME]
-        msg = (
+        raise CheckpointError(
             f"the model at the end of training equals that of the checkpoint {same['name']} with the "
             f"digest {same['digest']} (according to {end.path}), and that checkpoint is missing"
         )
-        raise CheckpointError(msg)
     return complete
 
 

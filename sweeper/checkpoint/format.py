@@ -63,8 +63,9 @@ def encode_values(value: object, where: str = "state") -> bytes:
     try:
         return json.dumps(_tag(value, where), separators=(",", ":"), allow_nan=False).encode()
     except RecursionError as error:
-        msg = f"{where} contains itself or is nested too deeply for JSON; flatten it"
-        raise CheckpointError(msg) from error
+        raise CheckpointError(
+            f"{where} contains itself or is nested too deeply for JSON; flatten it"
+        ) from error
 
 
 def decode_values(text: bytes) -> Any:
@@ -72,8 +73,7 @@ def decode_values(text: bytes) -> Any:
     try:
         return _untag(json.loads(text))
     except (RecursionError, struct.error) as error:
-        msg = f"{type(error).__name__}: {error}"
-        raise ValueError(msg) from error
+        raise ValueError(f"{type(error).__name__}: {error}") from error
 
 
 def relocated(value: Any, old: str, new: str) -> Any:
@@ -101,19 +101,17 @@ def _tag(value: object, where: str) -> object:
         return [_tag(item, f"{where}[{i}]") for i, item in enumerate(value)]
     if isinstance(value, Mapping):
         return {_key(key, where): _tag(item, f"{where}[{key!r}]") for key, item in value.items()}
-    msg = (
+    raise CheckpointError(
         f"{where} is a {kind.__module__}.{kind.__qualname__}; a checkpoint's state holds None, "
         "bool, int, float, str, lists and dicts with string keys, of exactly these types: "
         "convert it (put an array into the tensors, and bytes into a hex string)"
     )
-    raise CheckpointError(msg)
 
 
 def _key(key: object, where: str) -> str:
     if isinstance(key, str) and type(key) is str:
         return f"${key}" if key.startswith("$") else key
-    msg = f"{where} has the key {key!r}, a {type(key).__name__}; use string keys"
-    raise CheckpointError(msg)
+    raise CheckpointError(f"{where} has the key {key!r}, a {type(key).__name__}; use string keys")
 
 
 def _untag(value: object) -> object:
@@ -270,27 +268,31 @@ class Manifest:
         """Return the manifest from the file's content, verified against the digest at its beginning."""
         match = _MANIFEST.fullmatch(text)
         if match is None:
-            msg = f"{path} is not a manifest: its {len(text)} bytes do not have the format of one"
-            raise CorruptCheckpointError(msg, path)
+            raise CorruptCheckpointError(
+                f"{path} is not a manifest: its {len(text)} bytes do not have the format of one",
+                path,
+            )
         expected = match[1].decode()
         body = match[2]
         actual = xxhash.xxh3_128_hexdigest(body)
         if actual != expected:
-            msg = f"{path} has the digest {actual}, expected {expected}: it was changed or damaged"
-            raise CorruptCheckpointError(msg, path)
+            raise CorruptCheckpointError(
+                f"{path} has the digest {actual}, expected {expected}: it was changed or damaged",
+                path,
+            )
         try:
             content = decode_values(body)
             version = content["format"]
             if version == FORMAT_VERSION:
                 return cls._of_content(content)
         except (ValueError, TypeError, KeyError) as error:
-            msg = f"{path} is not a manifest: {type(error).__name__}: {error}"
-            raise CorruptCheckpointError(msg, path) from error
-        msg = (
+            raise CorruptCheckpointError(
+                f"{path} is not a manifest: {type(error).__name__}: {error}", path
+            ) from error
+        raise CheckpointError(
             f"{path} has checkpoint format {version}; this version of sweeper reads format "
             f"{FORMAT_VERSION}. Use the version that wrote it or a later one"
         )
-        raise CheckpointError(msg)
 
     @classmethod
     def _of_content(cls, content: Mapping[str, Any]) -> Manifest:
@@ -327,8 +329,9 @@ def checkpoint_name(path: Location) -> CheckpointName:
     """Return the parsed name of the checkpoint, or raise a `CheckpointError`."""
     name = CheckpointName.parse(path.name)
     if name is None:
-        msg = f"{path} does not have the name of a checkpoint; expected a directory like step-000000420"
-        raise CheckpointError(msg)
+        raise CheckpointError(
+            f"{path} does not have the name of a checkpoint; expected a directory like step-000000420"
+        )
     return name
 
 
@@ -338,8 +341,10 @@ def read_verified(path: Location, files: Mapping[str, BinaryIO]) -> LoadedCheckp
     text = files[MANIFEST_FILE].read()
     manifest = Manifest.parse(text, path / MANIFEST_FILE)
     if manifest.step != name.step:
-        msg = f"{path / MANIFEST_FILE} has step {manifest.step}, expected {name.step}"
-        raise CorruptCheckpointError(msg, path / MANIFEST_FILE)
+        raise CorruptCheckpointError(
+            f"{path / MANIFEST_FILE} has step {manifest.step}, expected {name.step}",
+            path / MANIFEST_FILE,
+        )
     checkpoint = manifest.kept(path, size=len(text))
     return LoadedCheckpoint(
         **{field.name: getattr(checkpoint, field.name) for field in fields(checkpoint)},
@@ -357,8 +362,7 @@ def _read_state(path: Location, file: BinaryIO, manifest: Manifest) -> dict[str,
     try:
         state: dict[str, object] = decode_values(text)
     except ValueError as error:
-        msg = f"{path} is damaged: {error}"
-        raise CorruptCheckpointError(msg, path) from error
+        raise CorruptCheckpointError(f"{path} is damaged: {error}", path) from error
     return state
 
 
@@ -382,5 +386,6 @@ def _size(file: BinaryIO) -> int:
 
 def _expect(path: Location, quantity: str, actual: object, expected: object) -> None:
     if actual != expected:
-        msg = f"{path} is damaged: {quantity} {actual}, expected {expected}"
-        raise CorruptCheckpointError(msg, path)
+        raise CorruptCheckpointError(
+            f"{path} is damaged: {quantity} {actual}, expected {expected}", path
+        )

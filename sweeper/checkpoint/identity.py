@@ -163,14 +163,14 @@ def read_marker(directory: Path) -> Origin | None:
     except FileNotFoundError:
         return None
     except (ValueError, TypeError, RecursionError) as error:
-        msg = (
+        raise ForeignCheckpointError(
             f"{path} does not name the owner of the directory ({type(error).__name__}: {error}); "
             "if the directory belongs to this study, remove the file, and sweeper writes it again"
-        )
-        raise ForeignCheckpointError(msg) from error
+        ) from error
     except OSError as error:
-        msg = f"{path}, which names the owner of the directory, cannot be read: {error}"
-        raise CheckpointError(msg) from error
+        raise CheckpointError(
+            f"{path}, which names the owner of the directory, cannot be read: {error}"
+        ) from error
 
 
 def check_owner(
@@ -192,12 +192,11 @@ def check_owner(
         return marker
     owner = "an unknown owner, who left no marker there" if marker is None else marker.describe()
     mine = f"a study that is new in {new_in}" if expected is None else expected.describe()
-    msg = (
+    raise ForeignCheckpointError(
         f"{directory} belongs to {owner}, and not to {mine}; to use its files would mix the two, so "
         "nothing was read or written. Give this one another directory (--runs-dir) or another name, "
         f"name the other's database (--storage), or move {directory} away"
     )
-    raise ForeignCheckpointError(msg)
 
 
 def claim_directory(directory: Path, marker: Origin, *, adopt: bool = False) -> None:
@@ -215,11 +214,10 @@ def claim_directory(directory: Path, marker: Origin, *, adopt: bool = False) -> 
             # Another process has just written a marker, which the next round reads.
             continue
         except OSError as error:
-            msg = (
+            raise CheckpointError(
                 f"{directory / MARKER_FILE}, which names the owner of the directory, cannot be "
                 f"written: {error}; make it writable, or name another directory with --runs-dir"
-            )
-            raise CheckpointError(msg) from error
+            ) from error
         return
 
 
@@ -229,8 +227,7 @@ def _holds_checkpoints(directory: Path) -> bool:
     except (FileNotFoundError, NotADirectoryError):
         return False
     except OSError as error:
-        msg = f"{directory} cannot be listed: {error}"
-        raise CheckpointError(msg) from error
+        raise CheckpointError(f"{directory} cannot be listed: {error}") from error
     return any(name.startswith("trial-") or CheckpointName.parse(name) for name in names)
 
 

@@ -49,11 +49,10 @@ def list_checkpoints(directory: Location) -> tuple[Location, ...]:
         return list_local(directory)
     except OSError as error:
         # Such a directory must not be treated as an empty one.
-        msg = (
+        raise CheckpointError(
             f"the checkpoints in {directory} cannot be listed: {error}; check the disk and its "
             "permissions, then resume"
-        )
-        raise CheckpointError(msg) from error
+        ) from error
 
 
 def list_local(directory: Path) -> tuple[Path, ...]:
@@ -177,21 +176,21 @@ def _opened(path: Location, *names: str) -> Iterator[Mapping[str, BinaryIO]]:
             yield {n: stack.enter_context(p.open("rb", buffering=0)) for n, p in paths.items()}
     except OSError as error:
         if not _exists(path, error):
-            msg = f"the checkpoint {path} is missing, or is not a directory"
-            raise CheckpointError(msg) from error
+            raise CheckpointError(
+                f"the checkpoint {path} is missing, or is not a directory"
+            ) from error
         if isinstance(error, FileNotFoundError):
-            msg = (
+            raise CorruptCheckpointError(
                 f"{error.filename} is missing; expected {TENSORS_FILE}, {STATE_FILE} and "
-                f"{MANIFEST_FILE} in a checkpoint"
-            )
-            raise CorruptCheckpointError(msg, error.filename or path) from error
+                f"{MANIFEST_FILE} in a checkpoint",
+                error.filename or path,
+            ) from error
         advice = "check the disk and its permissions"
         if isinstance(path, RemotePath):
             from sweeper.checkpoint.remote_objects import advice_on_store
 
             advice = advice_on_store(path)
-        msg = f"the checkpoint {path} cannot be read: {error}; {advice}"
-        raise CheckpointError(msg) from error
+        raise CheckpointError(f"the checkpoint {path} cannot be read: {error}; {advice}") from error
 
 
 @contextmanager
@@ -251,12 +250,11 @@ def _is_of(path: Location, owner: Origin | None, expected: Origin) -> bool:
         return False
     differences = expected.differences(owner)
     if differences:
-        msg = (
+        raise ForeignCheckpointError(
             f"no training can resume from the checkpoint {path}: {'; '.join(differences)}. "
             "Nothing was written there; move it away, or give another directory "
             f"({'--runs-dir' if expected.study else 'checkpoints=…'})"
         )
-        raise ForeignCheckpointError(msg)
     return True
 
 

@@ -203,22 +203,20 @@ def check_checkpoints_location(location: Location | None, isolation: str) -> Non
     if not isinstance(location, RemotePath):
         return
     if location.protocol == "memory" and isolation != "inline":
-        msg = (
+        raise UsageError(
             f"{location} is in the memory of one process, and each trial has its own process; "
             "name a bucket or a directory, because memory:// is only for isolation 'inline'"
         )
-        raise UsageError(msg)
     try:
         import fsspec
 
         fsspec.get_filesystem_class(location.protocol)
     except ImportError as error:
         command = install_command("remote", *(["gcsfs"] if location.protocol == "gs" else []))
-        msg = (
+        raise UsageError(
             f"checkpoints on {location.protocol}:// need a package that is not installed "
             f"({error}): run {command}"
-        )
-        raise UsageError(msg) from error
+        ) from error
 
 
 def _status(error: BaseException) -> object:
@@ -240,8 +238,9 @@ def listed_objects(directory: RemotePath) -> dict[RemotePath, dict[str, int]]:
     try:
         listed = objects_at(directory).list(directory)
     except OSError as error:
-        msg = f"the checkpoints in {directory} cannot be listed: {error}; {advice_on_store(directory)}"
-        raise CheckpointError(msg) from error
+        raise CheckpointError(
+            f"the checkpoints in {directory} cannot be listed: {error}; {advice_on_store(directory)}"
+        ) from error
     sizes: dict[CheckpointName, dict[str, int]] = {}
     for names, size in listed.items():
         name = CheckpointName.parse(names[0]) if len(names) == 2 else None
@@ -282,8 +281,9 @@ def delete_remote(path: RemotePath) -> None:
         for names in objects.list(path):
             objects.remove(RemotePath(path.protocol, (*path.parts, *names)))
     except OSError as error:
-        msg = f"the checkpoint {path} cannot be deleted: {error}; {advice_on_store(path)}"
-        raise CheckpointError(msg) from error
+        raise CheckpointError(
+            f"the checkpoint {path} cannot be deleted: {error}; {advice_on_store(path)}"
+        ) from error
 
 
 def sweep_remote(directory: RemotePath) -> tuple[RemotePath, ...]:
@@ -299,8 +299,9 @@ def sweep_remote(directory: RemotePath) -> tuple[RemotePath, ...]:
         try:
             manifest_size = objects.size(path / MANIFEST_FILE)
         except OSError as error:
-            msg = f"{path / MANIFEST_FILE} cannot be looked up: {error}; {advice_on_store(path)}"
-            raise CheckpointError(msg) from error
+            raise CheckpointError(
+                f"{path / MANIFEST_FILE} cannot be looked up: {error}; {advice_on_store(path)}"
+            ) from error
         if manifest_size is None:
             delete_remote(path)
             removed.append(path)

@@ -78,18 +78,16 @@ class RemoteCheckpointStore:
             try:
                 committed = local.commit(snapshot, trained_seconds=trained_seconds)
             except CheckpointError as error:
-                msg = f"the local copy for its upload: {error}"
-                raise CheckpointError(msg) from error
+                raise CheckpointError(f"the local copy for its upload: {error}") from error
             try:
                 return replace(
                     committed, path=self._upload(scratch / committed.path.name, committed.step)
                 )
             except OSError as error:
-                msg = (
+                raise CheckpointError(
                     f"the checkpoint of step {committed.step} cannot be written to {self.directory}: "
                     f"{error}. It has {committed.bytes} bytes; {advice_on_store(self.directory)}"
-                )
-                raise CheckpointError(msg) from error
+                ) from error
         finally:
             # An error here must not hide that of the commit; the next attempt removes what remains.
             shutil.rmtree(scratch, ignore_errors=True)
@@ -111,8 +109,9 @@ class RemoteCheckpointStore:
             size = self._objects.size(path / file)
             expected = (local / file).stat().st_size
             if size != expected:
-                msg = f"{path / file} has {size} bytes after its upload, expected {expected}"
-                raise OSError(msg)
+                raise OSError(
+                    f"{path / file} has {size} bytes after its upload, expected {expected}"
+                )
         self._objects.upload(path / MANIFEST_FILE, local / MANIFEST_FILE)
         self._last = checkpoint_name(path)
         return path

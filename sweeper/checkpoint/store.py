@@ -119,8 +119,9 @@ class CheckpointStore:
             delete_remote(path)
             return
         if CheckpointName.parse(path.name) is None and not is_marked_corrupt(path.name):
-            msg = f"{path} does not have the name of a checkpoint, so it is not deleted"
-            raise CheckpointError(msg)
+            raise CheckpointError(
+                f"{path} does not have the name of a checkpoint, so it is not deleted"
+            )
         aside = path.with_name(unfinished_name("deleting", path.name))
         try:
             self._operations.rename(path, aside)
@@ -130,8 +131,7 @@ class CheckpointStore:
             # Another process has deleted it.
             return
         except OSError as error:
-            msg = f"the checkpoint {path} cannot be deleted: {error}"
-            raise CheckpointError(msg) from error
+            raise CheckpointError(f"the checkpoint {path} cannot be deleted: {error}") from error
 
     def _temporary_directory(self, step: int) -> Path:
         return self.directory / unfinished_name("writing", str(CheckpointName(step)))
@@ -241,10 +241,9 @@ def sweep_leftovers(directory: Location) -> tuple[Location, ...]:
             operations.remove_tree(path)
             removed.append(path)
     except OSError as error:
-        msg = (
+        raise CheckpointError(
             f"an unfinished checkpoint in {directory} cannot be removed: {error}; remove it by hand"
-        )
-        raise CheckpointError(msg) from error
+        ) from error
     return tuple(removed)
 
 

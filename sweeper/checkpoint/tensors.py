@@ -78,11 +78,10 @@ class TensorEntry:
 def as_array(name: str, value: ArrayLike) -> Array:
     """Return ``value`` as a little-endian array, which shares its memory if possible."""
     if not isinstance(value, ArrayLike):
-        msg = (
+        raise CheckpointError(
             f"{name!r} is a {type(value).__qualname__}; expected a NumPy array or an eager tensor "
             "(put plain values into the state)"
         )
-        raise CheckpointError(msg)
     scalar = getattr(value, "numpy", None)
     if scalar is not None and tuple(value.shape) == ():
         # TensorFlow's __array__ raises for a 0-d bfloat16 tensor; its numpy() does not.
@@ -92,11 +91,10 @@ def as_array(name: str, value: ArrayLike) -> Array:
     if array.dtype.byteorder == ">":
         array = array.astype(array.dtype.newbyteorder("<"))
     if array.dtype.name not in _SAFETENSORS_NAMES:
-        msg = (
+        raise CheckpointError(
             f"{name!r} has dtype {array.dtype.name}, which safetensors does not support; convert "
             f"it to one of {', '.join(_SAFETENSORS_NAMES)}"
         )
-        raise CheckpointError(msg)
     return array
 
 
@@ -171,8 +169,9 @@ def read_tensors(
     header = bytearray(size - sum(entry.nbytes for entry in entries))
     _read_exactly(file, memoryview(header), "the header", update)
     if int.from_bytes(header[:8], "little") != len(header) - 8:
-        msg = f"its header does not end at {len(header)}, where the manifest puts the first tensor"
-        raise ValueError(msg)
+        raise ValueError(
+            f"its header does not end at {len(header)}, where the manifest puts the first tensor"
+        )
     tensors: dict[str, Array] = {}
     for entry in entries:
         array: Array = np.empty(entry.shape, named_dtype(entry.dtype))
@@ -184,8 +183,10 @@ def read_tensors(
         except ValueError as error:
             raise DamagedTensorError(str(error), entry.name) from error
         if digest.hexdigest() != entry.digest:
-            msg = f"tensor {entry.name!r} has the digest {digest.hexdigest()}, expected {entry.digest}"
-            raise DamagedTensorError(msg, entry.name)
+            raise DamagedTensorError(
+                f"tensor {entry.name!r} has the digest {digest.hexdigest()}, expected {entry.digest}",
+                entry.name,
+            )
         tensors[entry.name] = array
     return tensors
 
@@ -203,8 +204,9 @@ def _render_header(arrays: Mapping[str, Array]) -> bytes:
     position = 0
     for name, array in arrays.items():
         if name == "__metadata__" or not isinstance(name, str) or _SURROGATE.search(name):
-            msg = f"a tensor cannot be named {name!r} in safetensors; choose another name"
-            raise CheckpointError(msg)
+            raise CheckpointError(
+                f"a tensor cannot be named {name!r} in safetensors; choose another name"
+            )
         header[name] = {
             "dtype": _SAFETENSORS_NAMES[array.dtype.name],
             "shape": list(array.shape),
@@ -223,8 +225,7 @@ def _read_exactly(
     while received < len(target):
         count = file.readinto(target[received:])  # type: ignore[attr-defined]
         if not count:
-            msg = f"it ends {len(target) - received} bytes before the end of {part}"
-            raise ValueError(msg)
+            raise ValueError(f"it ends {len(target) - received} bytes before the end of {part}")
         received += count
     update(target)
 
@@ -234,6 +235,5 @@ def named_dtype(name: str) -> np.dtype[Any]:
     import ml_dtypes  # noqa: F401 - it gives NumPy the names of its dtypes
 
     if name not in _SAFETENSORS_NAMES:
-        msg = f"the manifest names the unknown dtype {name!r}"
-        raise ValueError(msg)
+        raise ValueError(f"the manifest names the unknown dtype {name!r}")
     return np.dtype(name)

@@ -75,8 +75,9 @@ class BackgroundWriter:
         written. After a failure of an earlier write it is not accepted; see `poll`.
         """
         if self._closed:
-            msg = f"the writer is closed, so step {snapshot.step} cannot be written; make a new one"
-            raise CheckpointError(msg)
+            raise CheckpointError(
+                f"the writer is closed, so step {snapshot.step} cannot be written; make a new one"
+            )
         self.flush()
         self._waiting = [(snapshot, self.trained_seconds)]
         self._thread = threading.Thread(

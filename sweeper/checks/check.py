@@ -259,8 +259,9 @@ def _reporting_interrupts() -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        msg = "the check was stopped; its trials and what they made were removed, and what was there is back"
-        raise Interrupted(msg) from None
+        raise Interrupted(
+            "the check was stopped; its trials and what they made were removed, and what was there is back"
+        ) from None
 
 
 @dataclass
@@ -594,8 +595,7 @@ def judge(
     """
     user_objects = undisturbed.user_objects
     if user_objects is None:
-        msg = "the first replay did not build its trial"
-        raise ValueError(msg)
+        raise ValueError("the first replay did not build its trial")
     notes = notes_on_excused(compared.differences, user_objects)
     if undisturbed.weights != compared.replayed.weights:
         message = (

@@ -513,27 +513,24 @@ def choose(
         passed_over = tuple(Unverified(number, why) for number, why in reasons.items() if why)
         if not selected and not mixed:
             listed = "; ".join(f"trial {t.number} {t.reason}" for t in passed_over)
-            msg = (
+            raise SweeperError(
                 f"study {study!r} has no trial to verify"
                 f"{f': {listed}' if listed else ', none has begun; run it first'}"
             )
-            raise SweeperError(msg)
         return selected, passed_over
     number = which
     if number == "best":
         if status.best is None and mixed:
-            msg = (
+            raise MixedStudyError(
                 f"study {study!r} has no complete trial under its present code{mixed}; trials "
                 "under earlier code cannot be verified, because that code is not stored"
             )
-            raise MixedStudyError(msg)
         if status.best is None:
             failures = [t.error for t in repository.trials(study) if t.state == "failed"]
-            msg = (
+            raise SweeperError(
                 f"{none_complete(study, status.target, failures)}. So there is no best trial; name "
                 "one with --trial N, or verify all with --all"
             )
-            raise SweeperError(msg)
         number = status.best.number
     trial = repository.trial(study, number)
     if trial.reuses is not None:

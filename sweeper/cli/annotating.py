@@ -51,11 +51,13 @@ def observe(
     They are no trials of the study: they are never the best one, and count for no total.
     """
     if (file is not None) == (from_optuna is not None) and not (clear and file is None):
-        msg = "give a file, or --from-optuna URL, or --clear to use no observations any more"
-        raise UsageError(msg)
+        raise UsageError(
+            "give a file, or --from-optuna URL, or --clear to use no observations any more"
+        )
     if optuna_study is not None and from_optuna is None:
-        msg = f"--optuna-study {optuna_study} without --from-optuna; give the database, too"
-        raise UsageError(msg)
+        raise UsageError(
+            f"--optuna-study {optuna_study} without --from-optuna; give the database, too"
+        )
     from sweeper.declarations.observing import ForeignObservation, read_observations
 
     settings = flags.settings()

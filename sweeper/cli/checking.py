@@ -189,8 +189,7 @@ def verify(
 ) -> None:
     """Replay finished trials and compare every bit; exit 4 if a promise does not hold."""
     if trial is not None and all_trials:
-        msg = "--trial N and --all were both given; give one of them"
-        raise UsageError(msg)
+        raise UsageError("--trial N and --all were both given; give one of them")
     settings = flags.settings()
     if not flags.quiet:
         print_importing(f"the study {study}")
@@ -217,8 +216,9 @@ def verify(
         try:
             report.write_text(f"{json_text(verification.to_json())}\n", encoding="utf-8")
         except OSError as error:
-            msg = f"the report cannot be written to {report}: {error.strerror or error}"
-            raise SweeperError(msg) from None
+            raise SweeperError(
+                f"the report cannot be written to {report}: {error.strerror or error}"
+            ) from None
     if flags.as_json:
         print_json(verification.to_json())
     else:

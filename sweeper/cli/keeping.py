@@ -124,11 +124,10 @@ def export(
     """Write a trial's model for other tools, with a description beside it."""
     # A mistake in the command is an error before anything large is imported.
     if max_to_keep is not None and form != "tf-checkpoint":
-        msg = (
+        raise UsageError(
             f"--max-to-keep applies only to --format tf-checkpoint, and {form} holds one model; "
             "leave it out"
         )
-        raise UsageError(msg)
     from sweeper.models.exported import check_format
 
     check_format(form, str(output))
@@ -140,8 +139,7 @@ def export(
         with open_repository(settings) as repository:
             best = repository.status(study).best
         if best is None:
-            msg = f"study {study!r} has no best trial; name one with --trial N"
-            raise SweeperError(msg)
+            raise SweeperError(f"study {study!r} has no best trial; name one with --trial N")
         trial = best.number
     options = ExportOptions(
         output.absolute(), form, _at(at), force, flags.accept_changes, name, max_to_keep
@@ -154,8 +152,11 @@ def export(
             exported = models.export(trial, options)
     except CorruptCheckpointError as error:
         show = settings.command("show", study, str(trial))
-        msg = f"{error}; `{show}` lists the trial's checkpoints: take another one with --at"
-        raise CorruptCheckpointError(msg, error.file, error.tensor) from error
+        raise CorruptCheckpointError(
+            f"{error}; `{show}` lists the trial's checkpoints: take another one with --at",
+            error.file,
+            error.tensor,
+        ) from error
     except SweeperError:
         raise
     except Exception as error:
@@ -177,10 +178,9 @@ def _at(text: str) -> "At":
         return text  # type: ignore[return-value]
     if text.isdecimal():
         return int(text)
-    msg = (
+    raise UsageError(
         f"--at {text}; it is end, best, or the step of a kept checkpoint (`sweeper show` has them)"
     )
-    raise UsageError(msg)
 
 
 def _lines(exported: "Exported") -> list[str]:
@@ -293,11 +293,13 @@ def init(
 ) -> None:
     """Write a study file that runs as it is, for you to change; study.py by default."""
     if template not in TEMPLATES:
-        msg = f"--template {template}: there is no such template; expected {', '.join(TEMPLATES)}"
-        raise UsageError(msg)
+        raise UsageError(
+            f"--template {template}: there is no such template; expected {', '.join(TEMPLATES)}"
+        )
     if file.suffix != ".py":
-        msg = f"{str(file)!r} does not end in .py, as a study's file must; try {file}.py"
-        raise UsageError(msg)
+        raise UsageError(
+            f"{str(file)!r} does not end in .py, as a study's file must; try {file}.py"
+        )
     words = {"file": shlex.quote(str(file)), "name": _name(file)}
     text = (files("sweeper.cli") / "templates" / f"{template}.py.txt").read_text("utf-8")
     for word, value in words.items():
@@ -307,11 +309,13 @@ def init(
         with file.open("w" if force else "x", encoding="utf-8") as stream:
             stream.write(text)
     except FileExistsError:
-        msg = f"{file} already exists; name another file, or overwrite it with --force"
-        raise UsageError(msg) from None
+        raise UsageError(
+            f"{file} already exists; name another file, or overwrite it with --force"
+        ) from None
     except OSError as error:
-        msg = f"{file} cannot be written: {error.strerror or error}; name another file"
-        raise SweeperError(msg) from error
+        raise SweeperError(
+            f"{file} cannot be written: {error.strerror or error}; name another file"
+        ) from error
     typer.echo(f"{file} holds the study {words['name']!r}; next:")
     for verb in ("check", "run"):
         typer.echo(f"  sweeper {verb} {words['file']}")
@@ -349,8 +353,9 @@ def rm(
             try:
                 agreed = typer.confirm("delete everything permanently?", err=True)
             except typer.Abort:
-                msg = "no answer, so nothing was removed; --yes removes without asking"
-                raise UsageError(msg) from None
+                raise UsageError(
+                    "no answer, so nothing was removed; --yes removes without asking"
+                ) from None
             if not agreed:
                 typer.echo("nothing was removed")
                 return

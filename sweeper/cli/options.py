@@ -334,8 +334,7 @@ class Flags:
         }
         for names, both in contradicting.items():
             if both:
-                msg = f"{names} were both given; give one of them"
-                raise UsageError(msg)
+                raise UsageError(f"{names} were both given; give one of them")
 
     def settings(self) -> "Settings":
         """Return the settings resolved from options, environment and file."""

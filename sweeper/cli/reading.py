@@ -68,8 +68,9 @@ def ls(
         _list_trials(study, where or [], flags, hidden=every)
         return
     if where or every:
-        msg = f"{'--where' if where else '--all'} is for the trials of a study; name it: sweeper ls STUDY"
-        raise UsageError(msg)
+        raise UsageError(
+            f"{'--where' if where else '--all'} is for the trials of a study; name it: sweeper ls STUDY"
+        )
     with open_repository(settings, PATIENCE) as reader:
         statuses = reader.statuses(each=flags.as_json)
     if flags.as_json:
@@ -136,8 +137,7 @@ def show(
     each trial that meets the conditions; with --json, a list of their objects.
     """
     if (number is None) == (not where):
-        msg = "give the number of a trial, or conditions with --where"
-        raise UsageError(msg)
+        raise UsageError("give the number of a trial, or conditions with --where")
     settings = flags.settings()
     with open_repository(settings, PATIENCE) as reader:
         summary = reader.status(study, each=False)
@@ -190,8 +190,7 @@ def best(
     with open_repository(settings, PATIENCE) as reader:
         summary = reader.status(study, all_code=all_code, where=where or ())
         if where and summary.best is None and not summary.pareto:
-            msg = f"no complete trial of study {study!r} meets {' and '.join(where)}"
-            raise SweeperError(msg)
+            raise SweeperError(f"no complete trial of study {study!r} meets {' and '.join(where)}")
         _check_has_best(summary, settings)
         leading = [summary.best.number] if summary.best else [t.number for t in summary.pareto]
         trials = [reader.trial(study, number) for number in leading]
@@ -233,17 +232,17 @@ def _check_has_best(status: "StudyStatus", settings: "Settings") -> None:
         return
     if any(group.best is not None for group in status.codes):
         command = settings.command("best", status.study, "--all-code")
-        msg = (
+        raise SweeperError(
             f"study {status.study!r} has no complete trial under its present code, only under "
             f"earlier code; `{command}` ranks all trials"
         )
-        raise SweeperError(msg)
     advice = " or ".join(f"`{c}`" for c in next_commands(status, settings))
     from sweeper.records.results import none_complete
 
     errors = [trial.error for trial in status.trials if trial.state == "failed"]
-    msg = f"{none_complete(status.study, status.target, errors)}. No trial is the best one; see {advice}"
-    raise SweeperError(msg)
+    raise SweeperError(
+        f"{none_complete(status.study, status.target, errors)}. No trial is the best one; see {advice}"
+    )
 
 
 def next_commands(status: "StudyStatus", settings: "Settings") -> list[str]:
@@ -298,11 +297,10 @@ def compare(
     """Show trials side by side: parameters and metrics, differences marked."""
     keys = list(dict.fromkeys(_trial(study, word) for word in trials))
     if len(keys) < 2:
-        msg = (
+        raise UsageError(
             f"{' '.join(trials)} names one trial; name two or more, as in "
             f"`sweeper compare {study} 0 1`, or `sweeper compare {study} 0 OTHER:0`"
         )
-        raise UsageError(msg)
     settings = flags.settings()
     with open_repository(settings, PATIENCE) as reader:
         records = [reader.trial(name, number) for name, number in keys]
@@ -321,8 +319,10 @@ def compare(
 def _trial(study: str, word: str) -> tuple[str, int]:
     name, _, number = word.rpartition(":")
     if not number.isdecimal():
-        msg = f"{word!r} is not a trial; expected its number from 0, or STUDY:NUMBER"
-        raise typer.BadParameter(msg, param_hint="N|STUDY:N")
+        raise typer.BadParameter(
+            f"{word!r} is not a trial; expected its number from 0, or STUDY:NUMBER",
+            param_hint="N|STUDY:N",
+        )
     try:
         return (check_name(name) if name else study), int(number)
     except DefinitionError as error:
@@ -421,8 +421,7 @@ def logs(
 ) -> None:
     """Print the log of one of a trial's attempts."""
     if follow and flags.as_json:
-        msg = "--follow and --json were both given; give one of them"
-        raise UsageError(msg)
+        raise UsageError("--follow and --json were both given; give one of them")
     settings = flags.settings()
     paths = RunPaths(settings.runs_dir, study)
     with open_repository(settings, PATIENCE) as reader:
@@ -458,19 +457,17 @@ def logs(
 def _attempt(trial: "TrialRecord", number: int | None = None) -> "AttemptRecord":
     """Return the attempt of that number, by default the newest."""
     if not trial.attempts:
-        msg = (
+        raise SweeperError(
             f"trial {trial.number} of {trial.study!r} has not begun, so it has no log; see "
             "`sweeper status`"
         )
-        raise SweeperError(msg)
     for attempt in trial.attempts:
         if attempt.number == number:
             return attempt
     newest = trial.attempts[-1]
     if number is None:
         return newest
-    msg = f"--attempt {number}: trial {trial.number} has attempts 1 to {newest.number}"
-    raise UsageError(msg)
+    raise UsageError(f"--attempt {number}: trial {trial.number} has attempts 1 to {newest.number}")
 
 
 def _unreadable(path: Path, attempt: "AttemptRecord", error: OSError) -> SweeperError:

@@ -82,8 +82,7 @@ def extend(
 ) -> None:
     """Train finished trials for more epochs, from where they ended."""
     if trial and best is not None:
-        msg = "--trial and --best were both given; give one of them"
-        raise UsageError(msg)
+        raise UsageError("--trial and --best were both given; give one of them")
     _sweep(flags, study=study, extension=Extension(epochs, tuple(trial) if trial else None, best))
 
 
@@ -188,8 +187,7 @@ def _sweep(
                     opened, results = finished
                     listen(opened)
     except StudyFileError as error:
-        msg = f"{error}{stored_hint(source or '', settings)}"
-        raise StudyFileError(msg) from None
+        raise StudyFileError(f"{error}{stored_hint(source or '', settings)}") from None
     except (Interrupted, KeyboardInterrupt) as interruption:
         # The same run again, if it ended before the study was opened.
         words = ("run", source or "") if opened_study is None else ("resume", opened_study)
@@ -296,12 +294,11 @@ def stop(
         status = repository.status(study)
     if remaining:
         command = settings.command("stop", study, "--now")
-        msg = (
+        raise SweeperError(
             f"study {study!r} was asked to stop, and after {wait:g} s {len(remaining)} "
             f"{'is' if len(remaining) == 1 else 'are'} still running: {', '.join(remaining)}. They may be "
             f"in a long step or checkpoint; `{command}` kills them"
         )
-        raise SweeperError(msg)
     paused = f", {status.paused} paused at a rung" if status.paused else ""
     typer.echo(
         f"study {study} has stopped: {status.finished} of {status.target} trials finished, "
@@ -324,8 +321,7 @@ def retry(
 ) -> None:
     """Give failed trials another attempt, from the newest checkpoint of the same code."""
     if failed == (number is not None):
-        msg = "give the number of a trial, or --failed for every one that has failed"
-        raise UsageError(msg)
+        raise UsageError("give the number of a trial, or --failed for every one that has failed")
     settings = flags.settings()
     with open_repository(settings) as repository:
         if number is None:
@@ -401,11 +397,11 @@ def _read_spec(study: str) -> "HostSpec":
     try:
         spec = read_spec(sys.stdin.read())
     except ValueError as error:
-        msg = f"--ordered is for `sweeper run --engine`, which writes an order here: {error}"
-        raise UsageError(msg) from error
+        raise UsageError(
+            f"--ordered is for `sweeper run --engine`, which writes an order here: {error}"
+        ) from error
     if spec.study != study:
-        msg = f"the order is for study {spec.study!r}; expected {study!r}"
-        raise UsageError(msg)
+        raise UsageError(f"the order is for study {spec.study!r}; expected {study!r}")
     return spec
 
 

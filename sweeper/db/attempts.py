@@ -198,8 +198,9 @@ def record_parameter(
         check_alike(name, distribution, stored_distribution, trial.number)
         return stored_value
     if len(name) > _LONGEST_NAME:
-        msg = f"parameter {name[:40]!r}… has a name of {len(name)} characters; use at most 512"
-        raise ParameterError(msg)
+        raise ParameterError(
+            f"parameter {name[:40]!r}… has a name of {len(name)} characters; use at most 512"
+        )
     key = {"study_id": trial.study_id, "name": name}
     latest = connection.execute(_LATEST, key).first()
     if latest is not None:
@@ -321,15 +322,15 @@ def finish(
     was lost (``again``).
     """
     if ending.outcome == "complete" and ending.value is None:
-        msg = "a complete trial needs a value; finish it as failed, or give the objective"
-        raise StorageError(msg)
+        raise StorageError(
+            "a complete trial needs a value; finish it as failed, or give the objective"
+        )
     values = () if ending.value is None else (ending.value, *ending.further_values)
     if ending.outcome == "complete" and any(math.isnan(value) for value in values):
-        msg = (
+        raise NonFiniteError(
             "the objective is NaN, so the trial cannot be ranked; lower the learning rate, or "
             "choose another objective"
         )
-        raise NonFiniteError(msg)
     outcome = sa.select(Attempt.outcome).where(Attempt.id == token)
     if again and connection.scalar(outcome) == ending.outcome:
         return ()
@@ -373,10 +374,9 @@ def finish(
         reuse(connection, trial.study_id, trial.id, ending.reuses)
     if ending.outcome == "paused":
         if ending.value is None or ending.rung is None:
-            msg = (
+            raise StorageError(
                 "a trial without a value for its rung cannot pause; finish it with another outcome"
             )
-            raise StorageError(msg)
         record_rung_value(connection, trial.id, ending.rung, ending.value, ending.digest)
     return () if study is None else settle(connection, study, trial.number)
 
@@ -401,17 +401,17 @@ def lock_current(connection: Connection, token: int) -> Any:
     """Lock the attempt's row; return its trial's ids if it is open and current."""
     row = connection.execute(_CURRENT, {"token": token}).first()
     if row is None:
-        msg = f"the database has no attempt {token}: this worker's claim is not stored there"
-        raise SupersededError(msg)
+        raise SupersededError(
+            f"the database has no attempt {token}: this worker's claim is not stored there"
+        )
     if row.outcome is None and row.attempt == row.current_attempt:
         return row
     state = f"ended as {row.outcome}" if row.outcome else "open"
-    msg = (
+    raise SupersededError(
         f"attempt {row.attempt} of trial {row.number} of study {row.study!r} is {state}, and the "
         f"trial's current attempt is {row.current_attempt}; this write is refused, and this "
         "attempt must stop"
     )
-    raise SupersededError(msg)
 
 
 def _forget(connection: Connection, trial_id: int, path: str) -> None:
@@ -426,11 +426,10 @@ def drop_checkpoints(
     """Delete the rows of checkpoints of a trial that exist no longer; raise `StorageError` while it runs."""
     trial = find_trial(connection, find_study(connection, study), number)
     if trial.running:
-        msg = (
+        raise StorageError(
             f"trial {number} of study {study!r} is running and uses its checkpoints; wait until "
             "it has ended"
         )
-        raise StorageError(msg)
     connection.execute(
         sa.delete(Checkpoint).where(Checkpoint.trial_id == trial.id, Checkpoint.path.in_(paths))
     )

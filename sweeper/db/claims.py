@@ -182,17 +182,15 @@ def _check_same_study(
 ) -> None:
     """Check that the worker knows the stored definition and search."""
     if fingerprint not in (None, study.fingerprint):
-        msg = (
+        raise DefinitionChangedError(
             f"another run has accepted a changed definition of study {study.name!r}, so this run "
             "begins no trial under the old one; start it again to continue"
         )
-        raise DefinitionChangedError(msg)
     if changes is not None and changes != number_of_changes(connection, study.id):
-        msg = (
+        raise DefinitionChangedError(
             f"another run has changed the search of study {study.name!r}, so this run begins no trial "
             "with the old one; start it again to continue"
         )
-        raise DefinitionChangedError(msg)
 
 
 def _attempt(
@@ -261,12 +259,11 @@ def _insert_trial(connection: Connection, study: AnyRow, number: int, seed: Tria
     others = optuna_rows.trials_after(connection, study.optuna_study_id, newest.scalar_subquery())
     if others:
         trial_count = count(connection, Trial.study_id == study.id)
-        msg = (
+        raise StorageError(
             f"study {study.name!r} has {trial_count + others} trials in Optuna's tables and {trial_count} in "
             "sweeper's: another tool added some; run it under another name, and let only sweeper "
             "add trials"
         )
-        raise StorageError(msg)
     optuna_id = optuna_rows.create_trial(connection, study.optuna_study_id, number)
     if attributes := shown_repeat(study, number):
         optuna_rows.set_attributes(connection, optuna_id, attributes)

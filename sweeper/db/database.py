@@ -221,8 +221,9 @@ class Database:
             yield
             return
         if not turn.acquire(timeout=max(0.0, deadline - time.monotonic())):
-            msg = f"another writer of this process has held it for {self._patience:g} s"
-            raise PoolTimeoutError(msg)
+            raise PoolTimeoutError(
+                f"another writer of this process has held it for {self._patience:g} s"
+            )
         try:
             yield
         finally:
@@ -258,11 +259,10 @@ def _engine(url: URL, patience: float) -> Engine:
             connect_args=_POSTGRESQL_CONNECTION,
         )
     except ModuleNotFoundError as error:
-        msg = (
+        raise DatabaseUnavailableError(
             f"{shown_url(url)} needs the module {error.name!r}; "
             f"install it with: {install_command('postgresql')}"
-        )
-        raise DatabaseUnavailableError(msg) from error
+        ) from error
     event.listen(engine, "connect", _configure_postgresql)
     return engine
 
@@ -299,8 +299,9 @@ def _prepare_directory(url: URL, *, create: bool) -> None:
         return
     path = Path(str(url.database))
     if path.is_dir():
-        msg = f"{shown_url(url)} is a directory; expected a file's path (--storage)"
-        raise DatabaseUnavailableError(msg)
+        raise DatabaseUnavailableError(
+            f"{shown_url(url)} is a directory; expected a file's path (--storage)"
+        )
     if create:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)

@@ -35,12 +35,11 @@ def check_file(path: Path, opened: os.stat_result, url: URL) -> None:
     except OSError:
         # SQLite will report what is wrong with the file.
         return
-    msg = (
+    raise DatabaseUnavailableError(
         f"{shown_url(url)} {event} while it was in use, so nothing more can be stored; "
         "checkpoints are not affected. Put the file back, with its -wal file if there is "
         "one, and resume"
     )
-    raise DatabaseUnavailableError(msg)
 
 
 def read_only_uri(file: Path) -> str | None:
@@ -92,25 +91,22 @@ def parse_url(text: str) -> URL:
     except (ArgumentError, ValueError) as error:
         # SQLAlchemy parses the text after a host's colon as a port; its error quotes that text.
         port = " (its port is no number)" if isinstance(error, ValueError) else ""
-        msg = (
+        raise DatabaseUnavailableError(
             f"{shown_url(text)!r} is not a database URL{port}; expected sqlite:///PATH or "
             "postgresql://USER@HOST:PORT/DATABASE (--storage, SWEEPER_STORAGE)"
-        )
-        raise DatabaseUnavailableError(msg) from None
+        ) from None
     if url.drivername == "postgres":  # as libpq and hosting services write it
         url = url.set(drivername="postgresql")
     if url.get_backend_name() not in ("sqlite", "postgresql"):
-        msg = (
+        raise DatabaseUnavailableError(
             f"{shown_url(url)} is a {url.get_backend_name()} database; "
             "sweeper keeps studies in sqlite:/// or postgresql://"
         )
-        raise DatabaseUnavailableError(msg)
     if url.get_backend_name() == "sqlite" and url.database in (None, "", ":memory:"):
-        msg = (
+        raise DatabaseUnavailableError(
             f"{shown_url(url)} names no file, and a database in memory is lost with its "
             "process; use sqlite:///PATH"
         )
-        raise DatabaseUnavailableError(msg)
     if url.drivername == "postgresql":
         return url.set(drivername="postgresql+psycopg")
     return url

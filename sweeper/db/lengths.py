@@ -146,11 +146,10 @@ def plan_extension(connection: Connection, study: str, extension: Extension) -> 
 def _plan(connection: Connection, study: AnyRow, extension: Extension) -> ExtensionPlan:
     definition = study.definition
     if definition.get("budget") is not None:
-        msg = (
+        raise UsageError(
             f"study {study.name!r} cannot be extended, because its budget determines the epochs "
             "of each trial. Run its best parameters in a new study (enqueue=…)"
         )
-        raise UsageError(msg)
     first = int(definition["epochs"])
     present = study.epochs or first
     trials = begun_trials(connection, study.id)
@@ -158,11 +157,10 @@ def _plan(connection: Connection, study: AnyRow, extension: Extension) -> Extens
         selected = _requested_trials(connection, study, extension, first, trials)
     elif extension.epochs < present:
         complete = sum(trial.result == "complete" for trial in trials)
-        msg = (
+        raise UsageError(
             f"--epochs {extension.epochs} for study {study.name!r}, whose trials train for {present} "
             f"epochs ({complete} of them have); a study can only be extended: give more than {present}"
         )
-        raise UsageError(msg)
     else:
         # Trials of another definition are not extended, and are ranked separately.
         continuing = [trial for trial in trials if trial.result in (None, "complete")]
@@ -179,12 +177,11 @@ def _plan(connection: Connection, study: AnyRow, extension: Extension) -> Extens
     running = [str(trial.number) for trial in trials if trial.running]
     if plan and running:
         several = len(running) > 1
-        msg = (
+        raise UsageError(
             f"trial{'s' * several} {', '.join(running)} of study {study.name!r} "
             f"{'are' if several else 'is'} running; only a stopped study can be extended: wait, "
             f"or stop it first (sweeper stop {study.name})"
         )
-        raise UsageError(msg)
     return plan
 
 
@@ -207,26 +204,23 @@ def _requested_trials(
         present = trial.epochs or first
         trained_epochs = epochs_by_id.get(trial.id, 0)
         if trial.result == "failed":
-            msg = (
+            raise UsageError(
                 f"trial {number} of study {study.name!r} has failed after {trained_epochs} epochs, so it "
                 f"cannot be extended; `sweeper retry {study.name} {number}` gives it another "
                 "attempt"
             )
-            raise UsageError(msg)
         if ran_under_another_definition(connection, study, trial):
-            msg = (
+            raise UsageError(
                 f"trial {number} of study {study.name!r} ran under an earlier definition or code, "
                 "so an extension would belong to neither; run its parameters in a new study "
                 "(enqueue=…)"
             )
-            raise UsageError(msg)
         if epochs < present:
-            msg = (
+            raise UsageError(
                 f"--epochs {epochs} for trial {number} of study {study.name!r}, which has trained "
                 f"{trained_epochs} of {present} epochs; a trial can only be extended: give more than "
                 f"{present}"
             )
-            raise UsageError(msg)
         selected.append(trial)
     return selected
 

@@ -73,17 +73,15 @@ def _copy(
     arrived = _read(target)
     differing = [s for s, a in zip(sent, arrived, strict=True) if s != a]
     if differing:
-        msg = (
+        raise StorageError(
             f"the copy of {', '.join(t.name for t in differing)} differs from the original, so "
             f"nothing was copied into {shown_url(target_database.url)}"
         )
-        raise StorageError(msg)
     if source_database.read(_read) != sent:
-        msg = (
+        raise StorageError(
             f"{shown_url(source_database.url)} changed while it was copied, so nothing was "
             "copied; stop its workers (sweeper stop STUDY), then copy again"
         )
-        raise StorageError(msg)
     _set_sequences(target)
     return sent
 
@@ -114,8 +112,9 @@ def _insert(connection: Connection, table: sa.Table, rows: Sequence[AnyRow]) -> 
         if isinstance(error, sa.exc.OperationalError):
             raise
         reason = " ".join(str(error.orig).split())
-        msg = f"a row of {table.name} cannot be stored in the other database: {reason}"
-        raise StorageError(msg) from error
+        raise StorageError(
+            f"a row of {table.name} cannot be stored in the other database: {reason}"
+        ) from error
 
 
 def _set_sequences(connection: Connection) -> None:
@@ -135,12 +134,11 @@ def _check_empty(connection: Connection, database: Database) -> None:
     names = optuna_rows.study_names(connection)
     names = names or tuple(connection.scalars(sa.select(Study.name)))
     if names:
-        msg = (
+        raise StorageError(
             f"{shown_url(database.url)} already contains studies "
             f"({', '.join(names[:5])}{' and more' * (len(names) > 5)}); copy into an empty "
             "database"
         )
-        raise StorageError(msg)
 
 
 def _check_at_rest(connection: Connection, database: Database) -> None:
@@ -151,9 +149,8 @@ def _check_at_rest(connection: Connection, database: Database) -> None:
         f"trial {row.trial} of {row.name!r} on {row.host}" for row in open_ones if not is_lost(row)
     ]
     if running:
-        msg = (
+        raise StorageError(
             f"{shown_url(database.url)} cannot be copied while trials are running "
             f"({'; '.join(running[:5])}{' and more' * (len(running) > 5)}); "
             "stop them first: sweeper stop STUDY"
         )
-        raise StorageError(msg)

@@ -240,11 +240,10 @@ def _read_parameters(rows: Iterable[Any]) -> Mapping[int, Drawn]:
         try:
             value = from_internal(distribution, internal)
         except (IndexError, ValueError, OverflowError):
-            msg = (
+            raise StorageError(
                 f"parameter {name!r} of Optuna's trial {trial_id} is stored as {internal!r}, "
                 f"which is outside of {distribution}; another tool has changed it: restore it"
-            )
-            raise StorageError(msg) from None
+            ) from None
         drawn[trial_id].params[name] = value
         drawn[trial_id].distributions[name] = distribution
     return drawn

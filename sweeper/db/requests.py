@@ -144,11 +144,10 @@ def observe(
     if known and unknown:
         near = difflib.get_close_matches(unknown[0], known)
         hint = f"did you mean {near[0]!r}?" if near else "leave out what the study does not vary"
-        msg = (
+        raise UsageError(
             f"no trial of study {name!r} has suggested {unknown[0]!r}, which {source} has; the trials' "
             f"parameters are {', '.join(map(repr, sorted(known)))}: {hint}"
         )
-        raise UsageError(msg)
     since = next_drawn(connection, study)
     withdrawn = 0
     if clear:
@@ -171,14 +170,16 @@ def tag(
         UsageError: A tag to be added is not one word, or one to be removed is not there.
     """
     if not remove and (len(word.split()) != 1 or len(word) > _LONGEST_TAG or word != word.strip()):
-        msg = f"{word!r} cannot be a tag; give one word of at most {_LONGEST_TAG} characters"
-        raise UsageError(msg)
+        raise UsageError(
+            f"{word!r} cannot be a tag; give one word of at most {_LONGEST_TAG} characters"
+        )
     trial = find_trial(connection, lock_study(connection, name), number)
     tags = list(trial.tags or ())
     if remove and word not in tags:
         present = ", ".join(map(repr, tags)) or "none"
-        msg = f"trial {number} of study {name!r} has no tag {word!r}; its tags: {present}"
-        raise UsageError(msg)
+        raise UsageError(
+            f"trial {number} of study {name!r} has no tag {word!r}; its tags: {present}"
+        )
     tags = [other for other in tags if other != word] + [word] * (not remove)
     change(connection, Trial, trial.id, tags=tags or None)
     shown = {"tags": ", ".join(tags) or None}
@@ -204,8 +205,9 @@ def hide(connection: Connection, name: str, number: int, *, undo: bool = False) 
     study = lock_study(connection, name)
     repeating = Repeating.of(study.definition)
     if repeating.confirmed:
-        msg = f"{name!r} is a confirmation; hide a trial of the study {name.removesuffix(CONFIRMING)!r}"
-        raise UsageError(msg)
+        raise UsageError(
+            f"{name!r} is a confirmation; hide a trial of the study {name.removesuffix(CONFIRMING)!r}"
+        )
     trial = find_trial(connection, study, number)
     configuration = repeating.configuration_of(
         trial.number if trial.reuses is None else trial.reuses
@@ -300,11 +302,10 @@ def retry(connection: Connection, name: str, number: int, *, again: bool) -> Non
         open_state = "paused" if trial.paused else "interrupted"
         state = trial.result or ("running" if trial.running else open_state)
         hint = "`sweeper resume` continues it" if state == "interrupted" else "it stays as it is"
-        msg = (
+        raise UsageError(
             f"trial {number} of study {name!r} is {state}, and only a failed trial can be "
             f"retried; {hint}"
         )
-        raise UsageError(msg)
     check_not_compared(connection, name, trial)
     _give_another_attempt(connection, study, trial)
 
@@ -349,11 +350,10 @@ def check_at_rest(connection: Connection, name: str, operation: str) -> None:
     """Check that no worker or trial of the study runs; ``operation`` is a participle for the error."""
     running = at_work(connection, name)
     if running:
-        msg = (
+        raise UsageError(
             f"study {name!r} cannot be {operation} while it runs ({', '.join(running)}); "
             f"stop it first: sweeper stop {name}"
         )
-        raise UsageError(msg)
 
 
 def delete_study(connection: Connection, name: str) -> None:
@@ -372,8 +372,7 @@ def rename_study(connection: Connection, name: str, new: str, moved: Mapping[str
     study = lock_study(connection, name)
     check_at_rest(connection, name, "renamed")
     if new in (*study_names(connection), *optuna_rows.study_names(connection)):
-        msg = f"the database already has a study {new!r}"
-        raise UsageError(msg)
+        raise UsageError(f"the database already has a study {new!r}")
     change(connection, Study, study.id, name=new)
     optuna_rows.rename_study(connection, study.optuna_study_id, new)
     trials = trials_of(study.id)

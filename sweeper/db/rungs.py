@@ -140,12 +140,11 @@ def check_not_compared(connection: Connection, study: str, trial: AnyRow) -> Non
     ended = (RungMember.trial_id == trial.id, RungMember.promoted.is_(False))
     epochs = connection.scalar(sa.select(RungMember.epochs).where(*ended))
     if epochs is not None:
-        msg = (
+        raise UsageError(
             f"trial {trial.number} of study {study!r} failed, and its rung after {epochs} epochs "
             "was decided without it, so it cannot be retried. Run its parameters in a new study "
             "(enqueue=…)"
         )
-        raise UsageError(msg)
 
 
 def is_compared() -> sa.Exists:
@@ -165,11 +164,10 @@ def check_same_rungs(
     if all(stored_definition.get(key) == definition.get(key) for key in ("budget", "epochs")):
         return
     if count(connection, Trial.study_id == study.id, RungMember.trial_id == Trial.id):
-        msg = (
+        raise DefinitionError(
             f"study {study.name!r} has trials at rungs of its budget, and a changed budget has "
             "other rungs; give the changed study another name"
         )
-        raise DefinitionError(msg)
 
 
 def forget_rungs(connection: Connection, trial_id: int) -> None:

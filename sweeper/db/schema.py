@@ -50,19 +50,17 @@ def ensure(engine: Engine, writing: Engine, url: URL, *, create: bool) -> None:
             _create(engine, writing, url)
         versions = _versions(engine)
     if versions is None:
-        msg = (
+        raise DatabaseUnavailableError(
             f"{shown_url(url)} holds no studies of sweeper's; run a study first "
             "(sweeper run FILE), or name another database (--storage, SWEEPER_STORAGE)"
         )
-        raise DatabaseUnavailableError(msg)
     revision, optuna_revision = versions
     _check_revision(revision, url)
     if revision != REVISIONS[-1]:
-        msg = (
+        raise DatabaseVersionError(
             f"{shown_url(url)} has tables of revision {revision}; this version of sweeper needs "
             f"{REVISIONS[-1]}. Stop the workers, then run: sweeper db upgrade"
         )
-        raise DatabaseVersionError(msg)
     if optuna_revision != _OPTUNA_REVISION:
         optuna_storage(url, create=False).engine.dispose()
 
@@ -71,8 +69,9 @@ def upgrade(writing: Engine, url: URL) -> tuple[str, str]:
     """Run the missing migrations; return the old and the new revision."""
     versions = _versions(writing)
     if versions is None:
-        msg = f"{shown_url(url)} holds no studies of sweeper's; there is nothing to upgrade"
-        raise DatabaseUnavailableError(msg)
+        raise DatabaseUnavailableError(
+            f"{shown_url(url)} holds no studies of sweeper's; there is nothing to upgrade"
+        )
     revision = versions[0]
     _check_revision(revision, url)
     with writing.begin() as connection:
@@ -94,11 +93,10 @@ def optuna_storage(url: URL, *, create: bool) -> RDBStorage:
             skip_table_creation=not create,
         )
     except RuntimeError as error:
-        msg = (
+        raise DatabaseVersionError(
             f"{shown_url(url)} was written by another version of Optuna than the installed "
             f"{optuna.__version__}: {error}"
-        )
-        raise DatabaseVersionError(msg) from error
+        ) from error
 
 
 def unhurried(connection: Connection) -> None:
@@ -120,12 +118,11 @@ def _versions(engine: Engine) -> tuple[str, str | None] | None:
 
 def _check_revision(revision: str, url: URL) -> None:
     if revision not in REVISIONS:
-        msg = (
+        raise DatabaseVersionError(
             f"{shown_url(url)} has tables of revision {revision}, which this version of "
             f"sweeper does not know (its newest is {REVISIONS[-1]}); "
             "install the newer sweeper that wrote it, or use another database"
         )
-        raise DatabaseVersionError(msg)
 
 
 def _create(engine: Engine, writing: Engine, url: URL) -> None:

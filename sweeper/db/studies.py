@@ -162,8 +162,7 @@ def json_text(value: object) -> str:
     try:
         return json.dumps(value)
     except TypeError as error:
-        msg = f"a study's definition must be plain JSON: {error}"
-        raise DefinitionError(msg) from error
+        raise DefinitionError(f"a study's definition must be plain JSON: {error}") from error
 
 
 def plain_json(value: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -213,17 +212,14 @@ def create_or_open(connection: Connection, row: StudyRow) -> StudyRow:
         changes = number_of_changes(connection, study.id)
         return replace(row_of(study), changes=changes)
     if not 0 <= row.seed <= _LARGEST_SEED:
-        msg = f"seed={row.seed}; expected a whole number from 0 to 2**63 - 1"
-        raise DefinitionError(msg)
+        raise DefinitionError(f"seed={row.seed}; expected a whole number from 0 to 2**63 - 1")
     if row.target < 1:
-        msg = f"trials={row.target}; expected 1 or more"
-        raise DefinitionError(msg)
+        raise DefinitionError(f"trials={row.target}; expected 1 or more")
     if taken:
-        msg = (
+        raise DefinitionError(
             f"the database holds a study {row.name!r} that Optuna made without sweeper; "
             "give this study another name, or use another database (--storage)"
         )
-        raise DefinitionError(msg)
     optuna_study_id = optuna_rows.create_study(connection, row.name, row.objectives)
     connection.execute(
         sa.insert(Study).values(
@@ -274,13 +270,12 @@ def accept_search(connection: Connection, row: StudyRow) -> tuple[str, ...]:
     for number in range(configurations):
         same_names = list(old_grid) == list(new_grid)
         if not same_names or grid_point(old_grid, number) != grid_point(new_grid, number):
-            msg = (
+            raise DefinitionChangedError(
                 f"the grid of study {row.name!r} has changed, and its point {number}, which has been "
                 "trained, would be another one. Points are in row-major order, so add further points "
                 f"at the end of the first parameter ({next(iter(old_grid))!r}), or give the study "
                 "another name"
             )
-            raise DefinitionChangedError(msg)
     return _replace_definition(connection, study, row) if changes else ()
 
 
@@ -309,8 +304,7 @@ def find_study(connection: Connection, name: str, *, lock: bool = False) -> AnyR
         hint = f"it has {', '.join(map(repr, names[:20]))}{' and more' * (len(names) > 20)}"
     else:
         hint = "it has none; run a study first (sweeper run FILE)"
-    msg = f"the database has no study {name!r}; {hint}"
-    raise UnknownStudyError(msg)
+    raise UnknownStudyError(f"the database has no study {name!r}; {hint}")
 
 
 def read_study(connection: Connection, name: str) -> StudyRow:
@@ -322,11 +316,10 @@ def lock_study(connection: Connection, name: str) -> AnyRow:
     """Return the named study's columns, and block other claims in it until this transaction ends."""
     study = find_study(connection, name, lock=True)
     if not optuna_rows.lock_study(connection, study.optuna_study_id):
-        msg = (
+        raise StorageError(
             f"study {name!r} was deleted by one of Optuna's tools, and only sweeper's rows are "
             "left; run it under another name"
         )
-        raise StorageError(msg)
     return study
 
 
@@ -356,11 +349,10 @@ def set_target(connection: Connection, name: str, target: int) -> StudyRow:
         check_whole_configurations(target, repeating.repeats)
         trial_count = repeating.repeats * _begun_configurations(connection, study)
     if target < max(trial_count, 1):
-        msg = (
+        raise DefinitionError(
             f"trials={target}, but {trial_count} trials of study {name!r} have begun; raise the total, "
             f"or lower it to at least {max(trial_count, 1)}"
         )
-        raise DefinitionError(msg)
     change_total(connection, study, target, trial_count)
     change(connection, Study, study.id, target=target)
     return row_of(find_study(connection, name))
@@ -385,20 +377,18 @@ def accept_definition(
         for study_row in (old, row)
     )
     if old_directions != new_directions:
-        msg = (
+        raise DefinitionError(
             f"study {row.name!r} was created to {old_directions}, and its definition now says {new_directions}; its "
             "finished trials would be ranked in the opposite order: give it another name"
         )
-        raise DefinitionError(msg)
     check_same_rungs(connection, study, plain_json(row.definition))
     old_repeats, new_repeats = (study_row.definition.get("repeats", 1) for study_row in (old, row))
     if old_repeats != new_repeats and count(connection, Trial.study_id == study.id):
-        msg = (
+        raise DefinitionError(
             f"study {row.name!r} has {old_repeats} repeats, and its definition now says {new_repeats}: the trials that "
             "have begun would belong to other configurations. Give it another name, or train its "
             f"leading configurations again with `sweeper confirm {row.name}`"
         )
-        raise DefinitionError(msg)
     return _replace_definition(connection, study, row)
 
 
@@ -508,10 +498,9 @@ def _check_unchanged(old: StudyRow, new: StudyRow) -> None:
                 f"To train its trials from {old_epochs} epochs on to {new_epochs}, write epochs={old_epochs} again and "
                 f"{extend.format(new_epochs)}. "
             )
-        msg = (
+        raise DefinitionChangedError(
             f"study {new.name!r} was defined differently when it was created: "
             f"{'; '.join(changes)}. {further}Its finished trials belong to the old definition: restore it, "
             f"start over under the same name with {fresh}, which keeps them as {new.name}~1, or "
             f"accept the change with {accept}, which ranks them apart"
         )
-        raise DefinitionChangedError(msg)

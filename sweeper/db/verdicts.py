@@ -130,11 +130,10 @@ def record_audit(  # noqa: PLR0917 - the columns of an audit
     """
     trial = find_trial(connection, lock_study(connection, study), number)
     if trial.current_attempt != attempt:
-        msg = (
+        raise SupersededError(
             f"the audit of trial {number} from step {audit.from_step} to {audit.to_step} is of "
             f"attempt {attempt}, and attempt {trial.current_attempt} has begun; this verdict is refused"
         )
-        raise SupersededError(msg)
     replace_row(
         connection,
         Audit,

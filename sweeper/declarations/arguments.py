@@ -86,22 +86,25 @@ def checked_factory(value: Any, name: str, form: str, *, optional: bool = False)
             f"makes it, {name}=lambda trial: …"
         )
     problem = "is no factory" if of_keras else "cannot be called"
-    msg = f"{name}= takes a function, {form}, and {shown_value(value)} {problem}{hint}"
-    raise DefinitionError(msg)
+    raise DefinitionError(
+        f"{name}= takes a function, {form}, and {shown_value(value)} {problem}{hint}"
+    )
 
 
 def checked_choice(value: Any, name: str, choices: Sequence[str], meaning: str = "") -> Any:
     """Return ``value`` if it is one of ``choices``; ``meaning`` explains the argument in the error."""
     if not isinstance(value, str) or value not in choices:
         expected = ", ".join(map(repr, choices))
-        msg = f"{name}={shown_value(value)}; it is one of {expected}{meaning and f': {meaning}'}"
-        raise DefinitionError(msg)
+        raise DefinitionError(
+            f"{name}={shown_value(value)}; it is one of {expected}{meaning and f': {meaning}'}"
+        )
     return value
 
 
 def checked_whole(value: Any, name: str, *, least: int) -> int:
     """Return ``value`` if it is a whole number of at least ``least``, and refuse it otherwise."""
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        msg = f"{name}={shown_value(value)}; it must be a whole number, at least {least}"
-        raise DefinitionError(msg)
+        raise DefinitionError(
+            f"{name}={shown_value(value)}; it must be a whole number, at least {least}"
+        )
     return value

@@ -168,26 +168,23 @@ def describe_budget(
             if budget in (Halving, Hyperband)
             else "sweeper.Halving(min_epochs=1, factor=3)"
         )
-        msg = f"budget={text} is not a budget; give an object, such as {better}"
-        raise DefinitionError(msg)
+        raise DefinitionError(f"budget={text} is not a budget; give an object, such as {better}")
     argument = f"budget={shown_value(budget)}"
     least = {"min_epochs": 1, "factor": 2, "brackets": 1}
     for name in budget.__dataclass_fields__:
         checked_whole(getattr(budget, name), f"{argument}: {name}", least=least[name])
     if pruner is not None:
-        msg = (
+        raise DefinitionError(
             f"{argument} together with pruner={type(pruner).__name__}: both end trials early; give "
             "one of them"
         )
-        raise DefinitionError(msg)
     reason = "a rung ranks trials by one value; leave budget out, or compare by one objective"
     check_one_objective(objectives, argument, reason)
     if budget.min_epochs >= epochs:
-        msg = (
+        raise DefinitionError(
             f"{argument} with epochs={epochs}: the first rung is after {budget.min_epochs} epochs, so "
             "no trial would ever pause; give fewer min_epochs than epochs"
         )
-        raise DefinitionError(msg)
     described: dict[str, Any] = {
         "kind": type(budget).__name__.lower(),
         "min_epochs": budget.min_epochs,
@@ -196,11 +193,10 @@ def describe_budget(
     if isinstance(budget, Halving):
         most = len(_rungs(budget.min_epochs, budget.factor, epochs)) + 1
         if budget.brackets > most:
-            msg = (
+            raise DefinitionError(
                 f"{argument} with epochs={epochs}: only {most} brackets fit, the last of which "
                 f"has no rung; give at most brackets={most}, or sweeper.Hyperband for all"
             )
-            raise DefinitionError(msg)
         described["brackets"] = budget.brackets
     return described
 

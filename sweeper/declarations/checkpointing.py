@@ -50,8 +50,7 @@ class Every:
 
     def __post_init__(self) -> None:
         if self.steps is None and self.seconds is None and self.epochs is None:
-            msg = "Every() names no interval; give steps=, seconds= or epochs="
-            raise DefinitionError(msg)
+            raise DefinitionError("Every() names no interval; give steps=, seconds= or epochs=")
         _check_count("Every", "steps", self.steps)
         _check_positive("Every", "seconds", self.seconds)
         _check_count("Every", "epochs", self.epochs)
@@ -98,11 +97,10 @@ def parse_every(value: object) -> CheckpointEvery:
         return Every(epochs=1)
     if isinstance(value, Mapping):
         return Every(**value)
-    msg = (
+    raise DefinitionError(
         f"checkpoint_every={shown_value(value)} is not an interval; use 'epoch', 'auto', "
         "Every(steps=…), Every(seconds=…) or Every(epochs=…)"
     )
-    raise DefinitionError(msg)
 
 
 def describe_every(every: CheckpointEvery) -> dict[str, object] | str:
@@ -187,37 +185,33 @@ class Keep:
         _check_count("Keep", "every_epochs", self.every_epochs)
         _check_count("Keep", "at_most", self.at_most)
         if self.mode not in (None, "min", "max"):
-            msg = f"Keep(mode={shown_value(self.mode)}); expected 'min' or 'max'"
-            raise DefinitionError(msg)
+            raise DefinitionError(f"Keep(mode={shown_value(self.mode)}); expected 'min' or 'max'")
         for name in ("monitor", "improving"):
             metric = getattr(self, name)
             if metric is not None and (not isinstance(metric, str) or not metric):
-                msg = f"Keep({name}={shown_value(metric)}); expected a metric's name, such as 'val_loss'"
-                raise DefinitionError(msg)
+                raise DefinitionError(
+                    f"Keep({name}={shown_value(metric)}); expected a metric's name, such as 'val_loss'"
+                )
             if metric is not None and self.mode is None and direction_of(metric) is None:
-                msg = (
+                raise DefinitionError(
                     f"Keep({name}={metric!r}): its name does not tell whether larger is better; give "
                     "mode='min' or mode='max'"
                 )
-                raise DefinitionError(msg)
         if self.best and self.monitor is None:
-            msg = (
+            raise DefinitionError(
                 f"Keep(best={self.best}) does not say by which metric; give one, such as "
                 "monitor='val_loss'"
             )
-            raise DefinitionError(msg)
         alone = self.mode is not None and self.improving is None
         if not self.best and (self.monitor is not None or alone):
-            msg = (
+            raise DefinitionError(
                 f"Keep(monitor={shown_value(self.monitor)}, mode={shown_value(self.mode)}) keeps nothing with best=0; "
                 "give best=1 or more, or leave both out"
             )
-            raise DefinitionError(msg)
         if self.when is not None and not callable(self.when):
-            msg = (
+            raise DefinitionError(
                 f"Keep(when={shown_value(self.when)}); expected a function of a mapping of metrics"
             )
-            raise DefinitionError(msg)
 
     def select(
         self, kept: Sequence[KeptCheckpoint], history: Sequence[Mapping[str, float]] = ()
@@ -313,12 +307,11 @@ class Keep:
         try:
             return bool(self.when(metrics))
         except Exception as error:
-            msg = (
+            raise DefinitionError(
                 f"Keep(when={_qualified_name(self.when)}) raised "
                 f"{shown_error(error)} for the metrics {sorted(metrics)} of {where}; it must return True or "
                 "False for each"
-            )
-            raise DefinitionError(msg) from error
+            ) from error
 
 
 def _first_of_each(placed: Iterable[tuple[int, KeptCheckpoint]]) -> Iterable[KeptCheckpoint]:
@@ -343,8 +336,9 @@ def _check_positive(owner: str, name: str, value: object) -> None:
         return
     number = isinstance(value, int | float) and not isinstance(value, bool)
     if not number or not 0 < float(value) < math.inf:  # type: ignore[arg-type]
-        msg = f"{owner}({name}={shown_value(value)}); expected a finite number above 0"
-        raise DefinitionError(msg)
+        raise DefinitionError(
+            f"{owner}({name}={shown_value(value)}); expected a finite number above 0"
+        )
 
 
 def best_checkpoint(

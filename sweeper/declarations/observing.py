@@ -87,19 +87,20 @@ def checked_observations(
     if entries is None:
         return ()
     if not isinstance(entries, Sequence) or isinstance(entries, str):
-        msg = f"{where}={shown_value(entries)}; give a list of mappings, such as {example}"
-        raise DefinitionError(msg)
+        raise DefinitionError(
+            f"{where}={shown_value(entries)}; give a list of mappings, such as {example}"
+        )
     if entries and sampler in BLIND_SAMPLERS:
-        msg = (
+        raise DefinitionError(
             f"{where}: sampler={sampler!r} uses no results, so observations would change nothing; leave "
             "them out, or use sampler='tpe'"
         )
-        raise DefinitionError(msg)
     observations = []
     for index, entry in enumerate(entries):
         if not isinstance(entry, Mapping) or not isinstance(entry.get("params"), Mapping):
-            msg = f"{where}[{index}]={shown_value(entry)}; give a mapping as in {example}"
-            raise DefinitionError(msg)
+            raise DefinitionError(
+                f"{where}[{index}]={shown_value(entry)}; give a mapping as in {example}"
+            )
         if entry.get("state", "complete") != "complete":
             continue
         params = dict(entry["params"])
@@ -123,19 +124,17 @@ def _checked_values(
     if not isinstance(values, Sequence) or isinstance(values, str) or len(values) != len(names):
         count = len(values) if isinstance(values, Sequence) else 0
         key = "'value'" if len(names) == 1 else f"'values' with {len(names)} numbers"
-        msg = (
+        raise DefinitionError(
             f"{where} has {count} values, and the study has {len(names)} "
             f"objective{'s' * (len(names) > 1)} ({', '.join(names)}); give {key}"
         )
-        raise DefinitionError(msg)
     for number in values:
         is_number = isinstance(number, int | float) and not isinstance(number, bool)
         if not is_number or not math.isfinite(number):
-            msg = (
+            raise DefinitionError(
                 f"{where} has the value {shown_value(number)}; expected a finite number: leave out "
                 "a training that has none"
             )
-            raise DefinitionError(msg)
     return tuple(map(float, values))
 
 
@@ -159,20 +158,20 @@ def read_observations(
         elif path.suffix.lower() == ".csv":
             entries = list(_csv_entries(text, objectives, str(path)))
         else:
-            msg = (
+            raise DefinitionError(
                 f"{path}: the name does not end in .csv or .json, and observations are one of these"
             )
-            raise DefinitionError(msg)
     except OSError as error:
-        msg = f"{path} cannot be read: {error.strerror or error}; give an existing file"
-        raise DefinitionError(msg) from None
+        raise DefinitionError(
+            f"{path} cannot be read: {error.strerror or error}; give an existing file"
+        ) from None
     except (ValueError, csv.Error) as error:
-        msg = f"{path} cannot be read: {error}; expected UTF-8 text in JSON or CSV"
-        raise DefinitionError(msg) from None
+        raise DefinitionError(
+            f"{path} cannot be read: {error}; expected UTF-8 text in JSON or CSV"
+        ) from None
     observations = checked_observations(entries or [], objectives, sampler, str(path))
     if not observations:
-        msg = f"{path} has no complete result; expected one at least"
-        raise DefinitionError(msg)
+        raise DefinitionError(f"{path} has no complete result; expected one at least")
     return observations
 
 
@@ -185,11 +184,10 @@ def _csv_entries(text: str, objectives: Sequence[Objective], path: str) -> Itera
         names += ["value"] if len(objectives) == 1 else []
         column = next((name for name in names if name in header), None)
         if column is None:
-            msg = (
+            raise DefinitionError(
                 f"{path} has no column for the value of {objective.name!r}; expected one of "
                 f"{', '.join(map(repr, names))}, and its columns are {', '.join(map(repr, header))}"
             )
-            raise DefinitionError(msg)
         columns.append(column)
     names = [name for name in header if name.startswith(_PREFIX)]
     is_table = bool(names)

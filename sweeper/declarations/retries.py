@@ -64,13 +64,13 @@ def checked_retries(retries: Any) -> Retries:
     kinds = tuple(field.name for field in dataclasses.fields(Retries))
     expected = f"give a mapping such as {{'crash': 3, 'error': 1}} of {', '.join(kinds)}"
     if not isinstance(retries, Mapping | Retries):
-        msg = f"retries={shown_value(retries)}; {expected}"
-        raise DefinitionError(msg)
+        raise DefinitionError(f"retries={shown_value(retries)}; {expected}")
     limits = retries.to_json() if isinstance(retries, Retries) else dict(retries)
     for kind, number in limits.items():
         if kind not in kinds:
-            msg = f"retries names {shown_value(kind)}, which is not a kind of fault; {expected}"
-            raise DefinitionError(msg)
+            raise DefinitionError(
+                f"retries names {shown_value(kind)}, which is not a kind of fault; {expected}"
+            )
         checked_whole(number, f"retries[{shown_value(kind)}]", least=0)
     return Retries(**limits)
 
@@ -84,6 +84,7 @@ def checked_seconds(value: Any, name: str) -> float | None:
     else:
         seconds = float(value)
     if not (math.isfinite(seconds) and seconds > 0):
-        msg = f"{name}={shown_value(value)}; give a number of seconds above 0, or None for no limit"
-        raise DefinitionError(msg)
+        raise DefinitionError(
+            f"{name}={shown_value(value)}; give a number of seconds above 0, or None for no limit"
+        )
     return seconds

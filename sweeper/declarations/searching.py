@@ -122,11 +122,10 @@ class Objective:
     def __init__(self, name: str, direction: Direction | None = None) -> None:
         resolved = direction or direction_of(name)
         if resolved is None:
-            msg = (
+            raise DefinitionError(
                 f"objective={name!r}: this name does not tell whether larger is better; if it is "
                 "spelt right, give direction='maximize' or direction='minimize'"
             )
-            raise DefinitionError(msg)
         # The class is frozen.
         object.__setattr__(self, "name", name)
         object.__setattr__(self, "direction", resolved)
@@ -178,8 +177,7 @@ def check_one_objective(objectives: Sequence[Objective], given: str, reason: str
     """Refuse several objectives beside an argument that takes one."""
     if len(objectives) > 1:
         names = ", ".join(repr(objective.name) for objective in objectives)
-        msg = f"{given} with the objectives {names}: {reason}"
-        raise DefinitionError(msg)
+        raise DefinitionError(f"{given} with the objectives {names}: {reason}")
 
 
 def value_at(values: Sequence[float], at: At, direction: Direction) -> float:
@@ -198,15 +196,15 @@ def checked_sampler(sampler: Any) -> str | Callable[[int], Any]:
     if isinstance(sampler, str):
         if sampler in SAMPLERS:
             return sampler
-        msg = f"sampler={shown_value(sampler)}; the samplers are {', '.join(map(repr, SAMPLERS))}"
-        raise DefinitionError(msg)
+        raise DefinitionError(
+            f"sampler={shown_value(sampler)}; the samplers are {', '.join(map(repr, SAMPLERS))}"
+        )
     if callable(sampler):
         return cast("Callable[[int], Any]", sampler)
-    msg = (
+    raise DefinitionError(
         f"sampler={shown_value(sampler)}; give one of {', '.join(map(repr, SAMPLERS))}, or a function "
         "seed -> optuna sampler (one sampler object would carry its state from trial to trial)"
     )
-    raise DefinitionError(msg)
 
 
 def checked_grid(grid: Any, sampler: Any) -> Mapping[str, tuple[CategoricalChoice, ...]] | None:
@@ -219,18 +217,21 @@ def checked_grid(grid: Any, sampler: Any) -> Mapping[str, tuple[CategoricalChoic
     if grid is None:
         return None
     if not isinstance(grid, Mapping) or not grid:
-        msg = f"grid={shown_value(grid)}; give a mapping of each parameter's name to its points"
-        raise DefinitionError(msg)
+        raise DefinitionError(
+            f"grid={shown_value(grid)}; give a mapping of each parameter's name to its points"
+        )
     checked: dict[str, tuple[CategoricalChoice, ...]] = {}
     for name, points in grid.items():
         if isinstance(points, str) or not isinstance(points, Sequence) or not points:
-            msg = f"grid[{name!r}]={shown_value(points)}; give a list of at least one point"
-            raise DefinitionError(msg)
+            raise DefinitionError(
+                f"grid[{name!r}]={shown_value(points)}; give a list of at least one point"
+            )
         for point in points:
             check_parameter_value(f"grid[{name!r}] holds", point, "points")
         if len({(type(p), p) for p in points}) != len(points):
-            msg = f"grid[{name!r}]={shown_value(list(points))} names a point twice; a trial would be run twice"
-            raise DefinitionError(msg)
+            raise DefinitionError(
+                f"grid[{name!r}]={shown_value(list(points))} names a point twice; a trial would be run twice"
+            )
         checked[str(name)] = tuple(points)
     return checked
 
@@ -249,11 +250,10 @@ def checked_repeats(
     )
     check_one_objective(objectives, f"repeats={repeats}", reason)
     if budget is not None:
-        msg = (
+        raise DefinitionError(
             f"repeats={repeats} with a budget: rungs compare single trainings; leave one of them "
             "out, or use repeats with a pruner"
         )
-        raise DefinitionError(msg)
     return int(repeats)
 
 
@@ -263,8 +263,9 @@ def checked_patience(patience: Any, objectives: Sequence[Objective], budget: obj
         return None
     check_one_objective(objectives, f"patience={patience!r}", "improvement is of one value")
     if budget is not None:
-        msg = f"patience={patience!r} with a budget: its rounds need all of their trials; leave one out"
-        raise DefinitionError(msg)
+        raise DefinitionError(
+            f"patience={patience!r} with a budget: its rounds need all of their trials; leave one out"
+        )
     return int(checked_whole(patience, "patience", least=1))
 
 
@@ -273,11 +274,10 @@ def check_whole_configurations(trials: int, repeats: int) -> None:
     if trials % repeats == 0:
         return
     near = [n for n in (trials // repeats * repeats, (trials // repeats + 1) * repeats) if n]
-    msg = (
+    raise DefinitionError(
         f"trials={trials} with repeats={repeats}: trials is the total of trainings, so it must be "
         f"a multiple of repeats; give {' or '.join(map(str, near))}"
     )
-    raise DefinitionError(msg)
 
 
 def checked_enqueue(
@@ -287,26 +287,26 @@ def checked_enqueue(
     if enqueue is None:
         return ()
     if not isinstance(enqueue, Sequence) or isinstance(enqueue, str):
-        msg = f"enqueue={shown_value(enqueue)}; give a list of mappings, such as [{{'learning_rate': 1e-3}}]"
-        raise DefinitionError(msg)
+        raise DefinitionError(
+            f"enqueue={shown_value(enqueue)}; give a list of mappings, such as [{{'learning_rate': 1e-3}}]"
+        )
     if enqueue and sampler == "grid":
-        msg = (
+        raise DefinitionError(
             "enqueue= is given together with sampler='grid', whose values come from grid=; add "
             "points to grid="
         )
-        raise DefinitionError(msg)
     if len(enqueue) * repeats > trials:
         repeated = f" of {repeats} repeats each" if repeats > 1 else ""
-        msg = (
+        raise DefinitionError(
             f"enqueue= has {len(enqueue)} {'configurations' if repeated else 'trials'}{repeated}, but "
             f"trials={trials}; raise trials, or shorten enqueue="
         )
-        raise DefinitionError(msg)
     checked = []
     for index, values in enumerate(enqueue):
         if not isinstance(values, Mapping) or not all(isinstance(n, str) and n for n in values):
-            msg = f"enqueue[{index}]={shown_value(values)}; give a mapping of parameters' names to values"
-            raise DefinitionError(msg)
+            raise DefinitionError(
+                f"enqueue[{index}]={shown_value(values)}; give a mapping of parameters' names to values"
+            )
         for name, value in values.items():
             check_parameter_value(f"enqueue[{index}][{name!r}] is", value, "values")
         checked.append(dict(values))
@@ -324,8 +324,9 @@ def describe_pruner(pruner: Any, objectives: Sequence[Objective]) -> Mapping[str
         return None
     if isinstance(pruner, type) or not callable(getattr(pruner, "prune", None)):
         better = getattr(pruner, "__name__", "optuna.pruners.MedianPruner")
-        msg = f"pruner={shown_value(pruner)} is not a pruner; give an object, such as {better}()"
-        raise DefinitionError(msg)
+        raise DefinitionError(
+            f"pruner={shown_value(pruner)} is not a pruner; give an object, such as {better}()"
+        )
     reason = "Optuna prunes by one value; leave pruner out, or compare by one objective"
     check_one_objective(objectives, f"pruner={type(pruner).__name__}", reason)
     return _pruner_parts(pruner)
@@ -360,8 +361,8 @@ _MISSING = object()
 def check_parameter_value(where: str, value: Any, what: str) -> None:
     """Check that a value can be a parameter's; ``where`` is the beginning of the error."""
     if not isinstance(value, CategoricalChoice):
-        msg = f"{where} {shown_value(value)}; {what} are None, bool, int, float or str"
-        raise DefinitionError(msg)
+        raise DefinitionError(
+            f"{where} {shown_value(value)}; {what} are None, bool, int, float or str"
+        )
     if isinstance(value, float) and not math.isfinite(value):
-        msg = f"{where} {shown_value(value)}; {what} must be finite"
-        raise DefinitionError(msg)
+        raise DefinitionError(f"{where} {shown_value(value)}; {what} must be finite")

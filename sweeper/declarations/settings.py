@@ -109,22 +109,21 @@ class Settings(BaseSettings):
     @classmethod
     def _storage_is_a_url(cls, value: str) -> str:
         if value and "://" not in value:
-            msg = f"no '://' in it; for a SQLite file write sqlite:///{shown_url(value)}"
-            raise ValueError(msg)
+            raise ValueError(
+                f"no '://' in it; for a SQLite file write sqlite:///{shown_url(value)}"
+            )
         return value
 
     @field_validator("runs_dir")
     @classmethod
     def _runs_dir_fits_into_a_url(cls, value: Path) -> Path:
         if "?" in str(value):
-            msg = "a '?' would end the path in the default database's URL"
-            raise ValueError(msg)
+            raise ValueError("a '?' would end the path in the default database's URL")
         if re.match(r"[A-Za-z][A-Za-z0-9+.-]+:/", str(value)):
-            msg = (
+            raise ValueError(
                 "a URL is not a directory: use --storage for a database's URL, --checkpoints for "
                 "a bucket's"
             )
-            raise ValueError(msg)
         return value.expanduser()
 
     @field_validator("checkpoints")
@@ -184,11 +183,13 @@ def load_settings(**given: Any) -> Settings:
     except ValidationError as error:
         raise UsageError(_explain(error, flags)) from None
     except tomllib.TOMLDecodeError as error:
-        msg = f"{CONFIGURATION_FILE}: not valid TOML: {error}; correct it or move it away"
-        raise UsageError(msg) from None
+        raise UsageError(
+            f"{CONFIGURATION_FILE}: not valid TOML: {error}; correct it or move it away"
+        ) from None
     except (OSError, UnicodeDecodeError) as error:
-        msg = f"{CONFIGURATION_FILE}: cannot be read: {error}; make it a readable UTF-8 file"
-        raise UsageError(msg) from None
+        raise UsageError(
+            f"{CONFIGURATION_FILE}: cannot be read: {error}; make it a readable UTF-8 file"
+        ) from None
 
 
 def _default_storage(runs_dir: Path) -> str:

@@ -54,16 +54,14 @@ class Categorical:
 
     def __post_init__(self) -> None:
         if not self.choices:
-            msg = "suggest_categorical: choices is empty; give at least one value"
-            raise ParameterError(msg)
+            raise ParameterError("suggest_categorical: choices is empty; give at least one value")
         for choice in self.choices:
             if not isinstance(choice, CategoricalChoice):
-                msg = (
+                raise ParameterError(
                     f"suggest_categorical: {shown_value(choice)} is a {type(choice).__name__}; choices are "
                     "stored in a database, so each must be None, a bool, an int, a float or a "
                     "str (suggest a name and look up the object by it)"
                 )
-                raise ParameterError(msg)
 
 
 Distribution = FloatRange | IntRange | Categorical

@@ -70,15 +70,15 @@ class WarmStart:
 
     def __post_init__(self) -> None:
         if not isinstance(self.path, str | os.PathLike) or not os.fspath(self.path):
-            msg = f"WarmStart(path={shown_value(self.path)}); expected the path of a file or directory"
-            raise DefinitionError(msg)
+            raise DefinitionError(
+                f"WarmStart(path={shown_value(self.path)}); expected the path of a file or directory"
+            )
         whole = isinstance(self.at, int) and not isinstance(self.at, bool) and self.at >= 0
         if self.at != "last" and not whole:
-            msg = (
+            raise DefinitionError(
                 f"WarmStart(at={shown_value(self.at)}); expected 'last' or a number of finished epochs, a whole "
                 "number from 0"
             )
-            raise DefinitionError(msg)
 
     @classmethod
     def from_trial(
@@ -148,8 +148,7 @@ def _parsed(given: Any, what: str, otherwise: str) -> WarmStart | None:
         return given
     if isinstance(given, str | os.PathLike):
         return WarmStart(given)
-    msg = f"{what}; expected a path, a sweeper.WarmStart, or {otherwise}"
-    raise DefinitionError(msg)
+    raise DefinitionError(f"{what}; expected a path, a sweeper.WarmStart, or {otherwise}")
 
 
 def pinned(warm_start: WarmStart | None, digest: str) -> WarmStart | None:

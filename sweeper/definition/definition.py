@@ -326,11 +326,10 @@ class StudyDefinition:
     ) -> None:
         self.name = check_name(name)
         if "~" in name:
-            msg = (
+            raise DefinitionError(
                 f"{name!r} is the name of a study that `run --fresh` renamed; leave out the ~ and "
                 "the number"
             )
-            raise DefinitionError(msg)
         self.model = checked_factory(model, "model", "trial -> a fresh, compiled keras.Model")
         self.data = checked_factory(data, "data", "trial -> Data")
         self.callbacks = checked_factory(
@@ -370,8 +369,9 @@ class StudyDefinition:
         self.checkpoint_every: CheckpointEvery = parse_every(checkpoint_every)
         self.keep = Keep() if keep is None else keep
         if not isinstance(self.keep, Keep):
-            msg = f"keep={shown_value(keep)}; give a sweeper.Keep, such as Keep(last=3)"
-            raise DefinitionError(msg)
+            raise DefinitionError(
+                f"keep={shown_value(keep)}; give a sweeper.Keep, such as Keep(last=3)"
+            )
         self.deterministic = bool(deterministic)
         self.threads = None if threads is None else checked_whole(threads, "threads", least=1)
         self.time_limit = checked_seconds(time_limit, "time_limit")

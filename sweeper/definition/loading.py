@@ -74,11 +74,10 @@ def split_data_target(target: str) -> tuple[str, str]:
     """Split ``--data FILE:NAME`` into the file or module and the name, without importing it."""
     location, name = split_target(target)
     if name is None or not location:
-        msg = (
+        raise UsageError(
             f"--data {target!r} names no function; expected FILE:NAME, where NAME is a function "
             "`trial -> Data`, or a Data, in that file"
         )
-        raise UsageError(msg)
     path = Path(location)
     problem = None
     if path.suffix == ".py" and not path.is_file():
@@ -86,8 +85,7 @@ def split_data_target(target: str) -> tuple[str, str]:
     elif path.suffix != ".py" and (path.exists() or len(path.parts) > 1):
         problem = "is not a Python file"
     if problem is not None:
-        msg = f"{location} {problem}; expected --data FILE:NAME with a Python file"
-        raise UsageError(msg)
+        raise UsageError(f"{location} {problem}; expected --data FILE:NAME with a Python file")
     return location, name
 
 
@@ -123,11 +121,10 @@ def load_named(target: str) -> object:
     module = _import(location)
     value = None if name is None else getattr(module, name, None)
     if value is None:
-        msg = (
+        raise StudyFileError(
             f"{location} has no name {name!r}; it has "
             f"{', '.join(n for n in vars(module) if not n.startswith('_')) or 'no names at all'}"
         )
-        raise StudyFileError(msg)
     return value
 
 
@@ -138,17 +135,15 @@ def _find(target: str, study_name: str | None) -> StudyDefinition:
         study = getattr(module, name, None)
         if not isinstance(study, StudyDefinition):
             description = "nothing" if study is None else f"a {type(study).__name__}"
-            msg = (
+            raise StudyFileError(
                 f"{location} has {description} under the name {name!r}; expected a sweeper.Study; "
                 f"{_studies_in(module)}"
             )
-            raise StudyFileError(msg)
         if study_name not in (None, study.name):
-            msg = (
+            raise StudyFileError(
                 f"{target} is now a study called {study.name!r}; expected {study_name!r}; "
                 f"{_studies_in(module)}"
             )
-            raise StudyFileError(msg)
         return study
     studies = {n: s for n, s in _studies(module).items() if study_name in (None, s.name)}
     if len({id(s) for s in studies.values()}) == 1:
@@ -193,12 +188,12 @@ def file_of(location: str) -> Path | None:
         if not path.is_file():
             raise no_such_file(path)
         if path.resolve().suffix != ".py":
-            msg = f"{path} is not a Python file (its name must end in .py)"
-            raise StudyFileError(msg)
+            raise StudyFileError(f"{path} is not a Python file (its name must end in .py)")
         return path
     if "/" in location or "\\" in location:
-        msg = f"there is no file {location}; give the Python file that defines the study"
-        raise StudyFileError(msg)
+        raise StudyFileError(
+            f"there is no file {location}; give the Python file that defines the study"
+        )
     here = str(Path.cwd())
     if here not in sys.path and "" not in sys.path:
         sys.path.insert(0, here)

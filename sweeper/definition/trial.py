@@ -117,11 +117,10 @@ class Trial:
         try:
             whole = tuple(operator.index(number) for number in (low, high, step))
         except TypeError:
-            msg = (
+            raise ParameterError(
                 f"suggest_int({name!r}): low={low!r}, high={high!r} and step={step!r} must be "
                 "whole numbers; for other numbers use suggest_float"
-            )
-            raise ParameterError(msg) from None
+            ) from None
         distribution = IntRange(whole[0], whole[1], log=log, step=whole[2])
         return int(cast("int", self._suggest(name, distribution)))
 
@@ -162,8 +161,9 @@ class Trial:
 
         check_trackable(name, trackable)
         if self._tracked.setdefault(name, trackable) is not trackable:
-            msg = f"track({name!r}, …) was called for two objects; give the second another name"
-            raise UncapturableError(msg)
+            raise UncapturableError(
+                f"track({name!r}, …) was called for two objects; give the second another name"
+            )
         return trackable
 
     @property
@@ -191,15 +191,15 @@ class Trial:
 
     def _suggest(self, name: str, distribution: Distribution) -> CategoricalChoice:
         if not isinstance(name, str) or not name:
-            msg = f"a parameter's name must be a string of at least one character, not {name!r}"
-            raise ParameterError(msg)
+            raise ParameterError(
+                f"a parameter's name must be a string of at least one character, not {name!r}"
+            )
         _check_text(f"the parameter's name {name!r}", name)
         if "\0" in name:
-            msg = (
+            raise ParameterError(
                 f"the parameter's name {name!r} contains a NUL, which PostgreSQL cannot store; "
                 "remove it"
             )
-            raise ParameterError(msg)
         if isinstance(distribution, Categorical):
             for choice in distribution.choices:
                 _check_text(f"parameter {name!r}: the choice {choice!r}", choice)
@@ -207,11 +207,10 @@ class Trial:
         if name in self._asked:
             earlier, value = self._asked[name]
             if earlier != distribution:
-                msg = (
+                raise ParameterError(
                     f"parameter {name!r} was suggested as {earlier} and now as {distribution}; give "
                     "the second another name"
                 )
-                raise ParameterError(msg)
             return value
         value = self._ask(name, distribution)
         self._asked[name] = (distribution, value)
@@ -220,8 +219,7 @@ class Trial:
 
 def _check_text(what: str, text: object) -> None:
     if isinstance(text, str) and any("\ud800" <= character <= "\udfff" for character in text):
-        msg = (
+        raise ParameterError(
             f"{what} contains a lone surrogate (as os.fsdecode returns for bytes that are not "
             "UTF-8), which can be neither stored nor printed; use plain text"
         )
-        raise ParameterError(msg)

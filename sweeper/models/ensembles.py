@@ -17,11 +17,10 @@ def mean_of_models(
     first = next(iter(forms))
     for number, form in forms.items():
         if form != forms[first] or None in form:
-            msg = (
+            raise UsageError(
                 f"the models of trials {first} and {number} have no common mean: inputs and outputs "
                 f"are {forms[first]} and {form}; leave one out, or build each with keras.Input"
             )
-            raise UsageError(msg)
     inputs = keras.tree.map_structure(
         # The names, because dictionaries of data have them.
         lambda tensor: keras.Input(batch_shape=tensor.shape, dtype=tensor.dtype, name=tensor.name),

@@ -22,12 +22,12 @@ SUFFIXES = {
 
 def check_format(name: str, path: str) -> None:
     if name not in SUFFIXES:
-        msg = f"{name!r} is not an export format; use one of {', '.join(SUFFIXES)}"
-        raise UsageError(msg)
+        raise UsageError(f"{name!r} is not an export format; use one of {', '.join(SUFFIXES)}")
     suffix = SUFFIXES[name]
     if suffix and (not path.endswith(suffix) or path == suffix):
-        msg = f"--format {name} writes a file that ends with {suffix}; the path is {path}"
-        raise UsageError(msg)
+        raise UsageError(
+            f"--format {name} writes a file that ends with {suffix}; the path is {path}"
+        )
 
 
 def check_code(
@@ -62,12 +62,11 @@ def check_code(
             f"trial {number} of study {study!r}: {summary}; continued because of --accept-changes"
         )
         return
-    msg = (
+    raise DefinitionChangedError(
         f"the model of trial {number} of study {study!r} cannot be built as it was: {summary}. "
         "Restore the code, or accept the change (--accept-changes, accept_changes=True); every "
         "variable must still fit"
     )
-    raise DefinitionChangedError(msg)
 
 
 def check_target(path: Path, *, force: bool) -> None:
@@ -75,14 +74,14 @@ def check_target(path: Path, *, force: bool) -> None:
     parent = path.parent
     if not parent.is_dir():
         problem = "is no directory" if parent.exists() else "does not exist"
-        msg = f"{parent}, where {path.name} is to be written, {problem}; make it first"
-        raise UsageError(msg)
+        raise UsageError(f"{parent}, where {path.name} is to be written, {problem}; make it first")
     if force:
         return
     for target in (path, description_path(path)):
         if target.exists() or target.is_symlink():
-            msg = f"{target} already exists; name another path, or replace it (--force, force=True)"
-            raise UsageError(msg)
+            raise UsageError(
+                f"{target} already exists; name another path, or replace it (--force, force=True)"
+            )
 
 
 def description_path(path: Path) -> Path:

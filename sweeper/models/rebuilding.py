@@ -163,10 +163,9 @@ def _check_names(model: keras.Model, loaded: LoadedCheckpoint) -> None:
         position = next(
             index for index, (a, b) in enumerate(zip(stored_names, names, strict=True)) if a != b
         )
-        msg = (
+        raise RestoreError(
             f"checkpoint {loaded.path} does not fit the model that the factory makes: its "
             f"variable {position} is {stored_names[position]}, and the model's is "
             f"{names[position]} (nothing was assigned). "
             "The study's code now makes its layers in another order; undo the change"
         )
-        raise RestoreError(msg)

@@ -101,11 +101,10 @@ def _write_keras(model: keras.Model, path: Path) -> dict[str, Any]:
         config = keras.saving.serialize_keras_object(model)
         model.save(path)
     except (NotImplementedError, TypeError, ValueError) as error:
-        msg = (
+        raise ExportError(
             f"the model's configuration cannot be written to a .keras file: {error}; give its "
             "classes a get_config(), or use --format savedmodel, which needs none"
-        )
-        raise ExportError(msg) from error
+        ) from error
     return {"needs": sorted(set(_own_classes(config)))}
 
 
@@ -143,11 +142,10 @@ def _write_checkpoints(
     """
     optimizer = model.optimizer
     if not isinstance(optimizer, keras.optimizers.Optimizer):
-        msg = (
+        raise ExportError(
             f"the model is compiled with {type(optimizer).__name__} as its optimizer, which "
             "TensorFlow's checkpoints cannot hold; use --format keras, weights or safetensors"
         )
-        raise ExportError(msg)
     steps = [training.step for training in job.training]
     large = max(steps) > tf.int32.max
     step = tf.Variable(0, dtype=tf.int64 if large else tf.int32)
@@ -186,13 +184,12 @@ def _refuse_untracked(model: keras.Model, checkpoint: tf.train.Checkpoint) -> No
         if not is_random_state(variable.path) and not {id(variable), id(variable.value)} & tracked
     ]
     if lost:
-        msg = (
+        raise ExportError(
             f"a TensorFlow checkpoint does not contain {', '.join(lost)} of this model, because "
             "Keras does not track layers in lists and dictionaries for TensorFlow. Assign each "
             "such layer to an attribute (self.first = …), or use --format keras, weights or "
             "safetensors"
         )
-        raise ExportError(msg)
 
 
 @contextmanager
@@ -205,11 +202,10 @@ def _beside(path: Path) -> Iterator[Path]:
             yield Path(directory)
     except (OSError, tf.errors.OpError) as error:
         reason = getattr(error, "strerror", None) or str(error).partition("\n")[0]
-        msg = (
+        raise ExportError(
             f"the model cannot be written to {path}: {reason}; nothing was left there. Free some "
             "space, or name another path"
-        )
-        raise ExportError(msg) from error
+        ) from error
 
 
 _SIGNATURE = "serving_default"
@@ -282,11 +278,10 @@ def _forward_pass(model: keras.Model, batch: Any) -> tuple[Any, Any]:
 def _spec(name: str, leaf: Any, tensor: Any) -> tf.TensorSpec:
     """Return an input's specification for any number of samples: the model's own, or the batch's."""
     if isinstance(leaf, tf.RaggedTensor | tf.SparseTensor):
-        msg = (
+        raise ExportError(
             f"input {name!r} of the model is a {type(leaf).__name__}, which this form cannot name; "
             "use --format keras or weights"
         )
-        raise ExportError(msg)
     value = tf.convert_to_tensor(leaf)
     uses_model_dtype = tensor is not None and value.dtype != tf.string
     dtype = tf.as_dtype(tensor.dtype) if uses_model_dtype else value.dtype
@@ -326,11 +321,10 @@ def _refuse_resources(graph: Any) -> None:
     nodes = [*graph.node, *(n for f in graph.library.function for n in f.node_def)]
     resources = sorted({node.op for node in nodes if node.op in kinds})
     if resources:
-        msg = (
+        raise ExportError(
             f"the model's graph has {', '.join(resources)}, whose contents are not constants, so it "
             "cannot be frozen; use --format savedmodel, or leave the lookup out of the model"
         )
-        raise ExportError(msg)
 
 
 @contextmanager

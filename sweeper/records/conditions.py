@@ -43,11 +43,10 @@ class Condition:
         """
         parts = _FORM.fullmatch(text)
         if parts is None or not parts[3]:
-            msg = (
+            raise UsageError(
                 f"{text!r} is not a condition; write a name, one of < <= = != >= > and a value, such "
                 "as 'learning_rate<0.01' or 'tag=good'"
             )
-            raise UsageError(msg)
         return cls(*parts.groups())
 
     def holds(self, trial: Training) -> bool:
@@ -63,11 +62,10 @@ class Condition:
             return _is_equal(value, self.text) != (self.sign == "!=")
         bound = _number(self.text)
         if bound is None or isinstance(value, bool | str | None):
-            msg = (
+            raise UsageError(
                 f"'{self.name}{self.sign}{self.text}' orders {value!r} of trial {trial.number}; only "
                 "numbers have an order: write = or !="
             )
-            raise UsageError(msg)
         return _ORDERS[self.sign](value, bound)
 
 
@@ -85,12 +83,12 @@ def matching(trials: Iterable[Selected], conditions: Sequence[str]) -> list[Sele
         if condition.name not in names:
             near = difflib.get_close_matches(condition.name, names, n=1)
             hint = f"; did you mean {near[0]!r}?" if near else ""
-            msg = f"{text!r}: no trial has a {condition.name!r}; it is one of {', '.join(names)}{hint}"
-            raise UsageError(msg)
+            raise UsageError(
+                f"{text!r}: no trial has a {condition.name!r}; it is one of {', '.join(names)}{hint}"
+            )
         is_tag = condition.name == "tag" and "tag" not in params
         if is_tag and condition.sign in _ORDERS:
-            msg = f"{text!r}: tags have no order; write tag=… or tag!=…"
-            raise UsageError(msg)
+            raise UsageError(f"{text!r}: tags have no order; write tag=… or tag!=…")
         selected = [trial for trial in selected if condition.holds(trial)]
     return selected
 

@@ -58,8 +58,7 @@ def ranking_objective(
 ) -> Objective:
     """Return the metric, with or without ``val_``, and direction of a ranking; None for the study's own."""
     if direction not in (None, "maximize", "minimize"):
-        msg = f"direction {direction!r}; expected 'maximize' or 'minimize'"
-        raise UsageError(msg)
+        raise UsageError(f"direction {direction!r}; expected 'maximize' or 'minimize'")
     name = (objectives[0].name if metric is None else metric).removeprefix("val_")
     requested: Direction | None = None
     if direction == "maximize":
@@ -71,11 +70,10 @@ def ranking_objective(
             return Objective(name, requested or objective.direction)
     resolved = requested or direction_of(name)
     if resolved is None:
-        msg = (
+        raise UsageError(
             f"metric {name!r} is no objective of the study, and its name does not tell whether "
             "larger is better; give --direction maximize or --direction minimize"
         )
-        raise UsageError(msg)
     return Objective(name, resolved)
 
 
@@ -88,11 +86,10 @@ def ranked(
     without = [record for record in ordered if name not in record.metrics]
     if without:
         reported = sorted({other for record in without for other in record.metrics})
-        msg = (
+        raise UsageError(
             f"the evaluation of trial {without[0].trial} reports no metric {name!r}; it reports "
             f"{', '.join(map(repr, reported))}: name one of them with --metric"
         )
-        raise UsageError(msg)
     sign = -1.0 if objective.direction == "maximize" else 1.0
 
     def key(record: EvaluationRecord) -> tuple[bool, float]:

@@ -158,10 +158,9 @@ class HasModel:
     def model_source(self) -> ModelSource:
         """Return the source of its model; refuse a record that is not from a study."""
         if self.source is None:
-            msg = (
+            raise UsageError(
                 f"this record of trial {self.number} was not read from a study, so its model "
                 "cannot be loaded; use a record from study.results(), study.run() or "
                 "load_study(name).trials"
             )
-            raise UsageError(msg)
         return self.source

@@ -723,8 +723,7 @@ class StudyResults:
             if trial.number == number:
                 return trial
         numbers = ", ".join(str(trial.number) for trial in self.trials) or "none"
-        msg = f"study {self.status.study!r} has no trial {number!r}; it has {numbers}"
-        raise LookupError(msg)
+        raise LookupError(f"study {self.status.study!r} has no trial {number!r}; it has {numbers}")
 
     def __str__(self) -> str:
         width = shutil.get_terminal_size().columns
@@ -748,16 +747,14 @@ class StudyResults:
         """
         if self.status.objectives:
             names = ", ".join(repr(objective.name) for objective in self.status.objectives)
-            msg = (
+            raise LookupError(
                 f"study {self.status.study!r} has the objectives {names}, so there is no single "
                 "best trial; see results.pareto"
             )
-            raise LookupError(msg)
         if self.status.best is None:
             errors = [trial.error for trial in self.trials if trial.state == "failed"]
             none = none_complete(self.status.study, self.status.target, errors)
-            msg = f"{none}. No trial is the best one"
-            raise LookupError(msg)
+            raise LookupError(f"{none}. No trial is the best one")
         best = self.status.best
         trial = next(t for t in self.trials if t.number == best.number)
         return replace(trial, value=best.value, mean_of=best.configuration)
@@ -778,8 +775,9 @@ class StudyResults:
         complete = [c for c in self.configurations if c.state == "complete"]
         if self.status.objectives or not 1 <= count <= len(complete):
             available = counted(len(complete), "complete configuration")
-            msg = f"top({count!r}): study {self.status.study!r} has {available} of one objective"
-            raise UsageError(msg)
+            raise UsageError(
+                f"top({count!r}): study {self.status.study!r} has {available} of one objective"
+            )
         return TopTrials(
             self[configuration.best_trial]
             for configuration in complete[:count]
@@ -855,19 +853,18 @@ class StudyResults:
         """
         rows_of = {"trials": trial_rows, "epochs": epoch_rows, "attempts": attempt_rows}
         if of not in rows_of:
-            msg = f"to_dataframe({of!r}); it is one of {', '.join(map(repr, rows_of))}"
-            raise UsageError(msg)
+            raise UsageError(f"to_dataframe({of!r}); it is one of {', '.join(map(repr, rows_of))}")
         if by not in ("trial", "configuration") or (by == "configuration" and of != "trials"):
-            msg = f"to_dataframe({of!r}, by={by!r}); by is 'trial', or 'configuration' without of"
-            raise UsageError(msg)
+            raise UsageError(
+                f"to_dataframe({of!r}, by={by!r}); by is 'trial', or 'configuration' without of"
+            )
         try:
             import pandas as pd
         except ModuleNotFoundError as error:
-            msg = (
+            raise UsageError(
                 f"to_dataframe() needs the package {error.name!r}, which is not installed: "
                 f"{install_command('plots')}; or read results.trials"
-            )
-            raise UsageError(msg) from error
+            ) from error
 
         if by == "configuration":
             return pd.DataFrame(configuration_rows(self.configurations))

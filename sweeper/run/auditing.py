@@ -109,12 +109,10 @@ class IntervalReplay:
                     stopping=self.stopping,
                 ).run()
         except (CheckpointError, OSError) as error:
-            msg = f"it could not be replayed: {error}"
-            raise DroppedError(msg) from error
+            raise DroppedError(f"it could not be replayed: {error}") from error
         starts = comparison.replayed.starts
         if starts and starts[0] != self.from_step:
-            msg = f"its replay began at step {starts[0]} instead of {self.from_step}"
-            raise DroppedError(msg)
+            raise DroppedError(f"its replay began at step {starts[0]} instead of {self.from_step}")
         for replayed in (comparison.replayed, comparison.again):
             if replayed is not None and replayed.reached is None:
                 return Outcome(self, comparison, _other_end(replayed))
@@ -126,17 +124,17 @@ class IntervalReplay:
         if self.start is not None and self.files.is_dir():
             size = sum(file.stat().st_size for file in self.files.rglob("*") if file.is_file())
             if size > _MOST_FILES:
-                msg = (
+                raise DroppedError(
                     f"the trial's directory {self.files} has {size >> 20} MB, which is too much "
                     "to copy"
                 )
-                raise DroppedError(msg)
             target = RunPaths(directory, self.settings.name).trial_files(trial.number)
             shutil.copytree(self.files, target, symlinks=True)
         sought = [f["path"] for f in trial.files["written"] if f.get("sought")]
         if self.start is None and sought:
-            msg = f"the trial did not find {sought[0]} when it began, and a replay would"
-            raise DroppedError(msg)
+            raise DroppedError(
+                f"the trial did not find {sought[0]} when it began, and a replay would"
+            )
         return ReplayOrder(
             settings=replace(self.settings, epochs=trial.length or self.settings.epochs),
             number=trial.number,

@@ -271,12 +271,11 @@ def load_code(
 def _check_alike(imported: StudySettings, defined: StudySettings, source: StudySource) -> None:
     """Check that importing the file gives the definition of the study object, which cannot be sent."""
     if imported.to_json() != StudySettings.from_json(defined.to_json()).to_json():
-        msg = (
+        raise DefinitionError(
             f"study {defined.name!r} has another definition when {source.target} is imported than "
             "in this process, and it cannot be sent to the processes that run its trials; define "
             "it at the top level of the file, or use `sweeper run FILE`"
         )
-        raise DefinitionError(msg)
 
 
 def _open_database(storage: str, opened: ExitStack, *, create: bool) -> Repository:

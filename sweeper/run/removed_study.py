@@ -66,11 +66,10 @@ def remove_study(repository: Repository, paths: RunPaths) -> tuple[Path, ...]:
             else:
                 shutil.rmtree(directory)
         except OSError as error:
-            msg = (
+            raise CheckpointError(
                 f"study {study!r} was removed from the database, but {directory} cannot be "
                 f"deleted: {error}; remove it by hand"
-            )
-            raise CheckpointError(msg) from error
+            ) from error
     return (*beside, *directories)
 
 
@@ -106,11 +105,10 @@ def rename_existing(repository: Repository, paths: RunPaths) -> str:
     trials = repository.trials(study)
     remote = next((c.path for t in trials for c in t.checkpoints if "://" in c.path), None)
     if remote is not None:
-        msg = (
+        raise UsageError(
             f"study {study!r} cannot be renamed, because its checkpoints are in an object store "
             f"({remote}); give the new study another name"
         )
-        raise UsageError(msg)
     directories = study_directories(repository, trials, paths)
     taken = set(repository.names_of_renamed(study))
     number = 1
@@ -144,6 +142,7 @@ def _rename(repository: Repository, study: str, new: str, directories: Sequence[
             with contextlib.suppress(OSError):
                 new_path.rename(old_path)
         if isinstance(error, OSError):
-            msg = f"study {study!r} cannot be renamed to {new!r}: {error}; nothing was changed"
-            raise CheckpointError(msg) from error
+            raise CheckpointError(
+                f"study {study!r} cannot be renamed to {new!r}: {error}; nothing was changed"
+            ) from error
         raise

@@ -117,12 +117,10 @@ class Answers:
         """Return the stored value of ``name``; see `Answer`."""
         asks = f"the {self.asker} asks for parameter {name!r}"
         if name not in self.values:
-            msg = f"{asks}, which the trial does not have"
-            raise LookupError(msg)
+            raise LookupError(f"{asks}, which the trial does not have")
         recorded = self.distributions[name]
         if type(recorded) is not type(distribution):
-            msg = f"{asks} as {distribution}; in the trial it is {recorded}"
-            raise LookupError(msg)
+            raise LookupError(f"{asks} as {distribution}; in the trial it is {recorded}")
         return self.values[name]
 
 
@@ -346,8 +344,9 @@ class _Attempt:
             case Preparing() | StepsReached():
                 pass
             case _:
-                msg = f"the replay of trial {number} sent {message!r}, which no trial sends"
-                raise ExecutionError(msg)
+                raise ExecutionError(
+                    f"the replay of trial {number} sent {message!r}, which no trial sends"
+                )
 
     def _committed(self, committed: CheckpointCommitted) -> None:
         """Note a checkpoint for the comparison."""
@@ -394,11 +393,12 @@ class _Attempt:
         self.listener(AttemptEnded(number, self.number, outcome, value, error))
         if is_fault and not reached:
             log = self._log()
-            msg = (
+            raise ReplayDiedError(
                 f"trial {number} could not be run again to its end: {error}; fix that and verify "
-                f"again{chr(10) + log if log else ''}"
+                f"again{chr(10) + log if log else ''}",
+                ending,
+                self.replayed,
             )
-            raise ReplayDiedError(msg, ending, self.replayed)
 
     def _log(self) -> str:
         path = self.paths.log(self.order.number, self.number)

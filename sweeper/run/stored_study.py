@@ -174,19 +174,17 @@ def _with_numbers(repository: Repository, row: StudyRow, asked: Extension) -> Ex
     if asked.best is None:
         return asked
     if len(row.objectives) > 1:
-        msg = (
+        raise UsageError(
             f"study {row.name!r} has several objectives, so it has no best trial; name trials "
             "by their numbers (--trial)"
         )
-        raise UsageError(msg)
     leaders = leading(repository.status(row.name), asked.best)
     if not leaders:
         errors = [t.error for t in repository.trials(row.name) if t.state == "failed"]
-        msg = (
+        raise UsageError(
             f"{none_complete(row.name, row.target, errors)}. So there is no best trial to "
             f"extend; `sweeper resume {row.name}` continues the study"
         )
-        raise UsageError(msg)
     # All repeats, so that a configuration's mean is of trainings of one length.
     configurations = repository.status(row.name).configurations[: asked.best]
     numbers = [number for configuration in configurations for number in configuration.trials]
@@ -204,13 +202,12 @@ def _check_last_checkpoint(trial: TrialRecord, paths: RunPaths) -> None:
         f"{n} ({checkpoints[n].epoch} epochs)" if n in checkpoints else n
         for n in sorted(set(names))
     ]
-    msg = (
+    raise CheckpointError(
         f"trial {trial.number} of study {trial.study!r} ended at step {ended}, and its checkpoint "
         "of that step is missing, so it cannot train further; its checkpoints: "
         f"{', '.join(descriptions) or 'none any more'}. If they were moved, name their place with "
         "--runs-dir or --checkpoints; or extend the other trials with --trial"
     )
-    raise CheckpointError(msg)
 
 
 def _extension_text(study: str, epochs: int, plan: ExtensionPlan) -> str:

@@ -83,11 +83,10 @@ def plan_study(
     check_grid_of(settings, request.trials)
     _check_length(code, request)
     if settings.confirm is not None and request.trials is not None:
-        msg = (
+        raise UsageError(
             f"--trials {request.trials}: study {settings.name!r} trains configurations in rounds; raise "
             f"--repeats or --at-most of `sweeper confirm {settings.name.removesuffix(CONFIRMING)}`"
         )
-        raise UsageError(msg)
     notices = []
     if code.code is not None and not code.code.has_text:
         notices.append(_NO_TEXT.format(settings.name))
@@ -148,11 +147,10 @@ def _check_length(loaded: StudyCode, request: RunRequest) -> None:
     extension = request.extension
     defined = loaded.settings.epochs
     if extension is not None and extension.epochs < defined:
-        msg = (
+        raise UsageError(
             f"--epochs {extension.epochs} for study {loaded.settings.name!r}, which is defined with "
             f"{defined} epochs; a study can only be extended: give more than {defined}"
         )
-        raise UsageError(msg)
 
 
 def unchanged_settings(
@@ -165,11 +163,10 @@ def unchanged_settings(
     settings = _with_threads(as_stored(loaded, row), row)
     changes = replace(row, definition=settings.to_json(), code=loaded.code).changes_since(row)
     if changes:
-        msg = (
+        raise DefinitionChangedError(
             f"the definition of study {row.name!r} has changed since its trials ran: "
             f"{'; '.join(changes)}. Restore the definition to {purpose}"
         )
-        raise DefinitionChangedError(msg)
     return StudySettings.from_json({**row.definition, "trials": row.target})
 
 
@@ -214,11 +211,10 @@ def _as_requested(loaded: StudyCode, stored: StoredState, request: RunRequest) -
         return as_stored(loaded, row) if is_confirmation and row is not None else loaded
     results = stored.results
     if stored.confirmed is None or results is None:
-        msg = (
+        raise UnknownStudyError(
             f"study {loaded.settings.name!r} has not been run, so it has no leading configurations to "
             "confirm"
         )
-        raise UnknownStudyError(msg)
     unchanged_settings(stored.confirmed, loaded, "confirm its configurations")
     at_most = max(confirm.repeats, confirm.at_most or 0)
     if row is None:
@@ -246,11 +242,10 @@ def _chosen(results: StudyResults, asked: ConfirmRequest) -> tuple[Configuration
     status = results.status
     if status.objectives:
         names = ", ".join(repr(objective.name) for objective in status.objectives)
-        msg = (
+        raise UsageError(
             f"study {status.study!r} has the objectives {names}; configurations are compared by the "
             "mean of one value, so only a study of one objective can be confirmed"
         )
-        raise UsageError(msg)
     complete = [
         configuration
         for configuration in results.configurations
@@ -265,8 +260,7 @@ def _chosen(results: StudyResults, asked: ConfirmRequest) -> tuple[Configuration
         if not complete:
             errors = [trial.error for trial in results.trials if trial.state == "failed"]
             reason = none_complete(status.study, status.target, errors)
-        msg = f"{reason}; a confirmation compares at least two"
-        raise UsageError(msg)
+        raise UsageError(f"{reason}; a confirmation compares at least two")
     return selected
 
 
@@ -281,11 +275,10 @@ def _of_trials(results: StudyResults, trials: tuple[int, ...]) -> tuple[Configur
         if number in by_trial:
             state = by_trial[number].state
         if state != "complete":
-            msg = (
+            raise UsageError(
                 f"--trial {number}: its configuration is {state}; name trials of complete "
                 "configurations"
             )
-            raise UsageError(msg)
     return tuple(
         configuration
         for configuration in results.configurations
@@ -302,9 +295,8 @@ def _check_same(results: StudyResults, asked: ConfirmRequest, confirmed: tuple[i
     if not same:
         name = results.status.study
         numbers = ", ".join(map(str, sorted(confirmed)))
-        msg = (
+        raise UsageError(
             f"the configurations {numbers} of study {name!r} are being confirmed; "
             "leave out --best and --trial to continue with them, or begin again: sweeper rm "
             f"{confirmation_name(name)}"
         )
-        raise UsageError(msg)

@@ -31,8 +31,9 @@ def optuna_observations(
     import optuna
 
     if url.startswith(_SQLITE) and not Path(url.removeprefix(_SQLITE)).is_file():
-        msg = f"{shown_url(url)}: there is no such file; give the URL of Optuna's database"
-        raise DatabaseUnavailableError(msg)
+        raise DatabaseUnavailableError(
+            f"{shown_url(url)}: there is no such file; give the URL of Optuna's database"
+        )
     try:
         # Optuna formats the URL as a template, and a password may have braces.
         template = url.replace("{", "{{").replace("}", "}}")
@@ -40,26 +41,25 @@ def optuna_observations(
         names = optuna.get_all_study_names(storage)
     except Exception as error:
         reason = " ".join(without_secrets(str(error), url).split())[:300]
-        msg = f"{shown_url(url)} cannot be read as a database of Optuna's: {reason}"
-        raise DatabaseUnavailableError(msg) from None
+        raise DatabaseUnavailableError(
+            f"{shown_url(url)} cannot be read as a database of Optuna's: {reason}"
+        ) from None
     try:
         chosen = name or (names[0] if len(names) == 1 else None)
         if chosen not in names or chosen is None:
             wanted = "several studies" if name is None else f"no study {name!r}"
-            msg = (
+            raise UsageError(
                 f"{shown_url(url)} has {wanted if names else 'no study'}; its studies are "
                 f"{', '.join(map(repr, names)) or 'none'}: name one with --optuna-study"
             )
-            raise UsageError(msg)
         study = optuna.load_study(study_name=chosen, storage=storage)
         directions = [direction.name.lower() for direction in study.directions]
         expected = [objective.direction for objective in objectives]
         if directions != expected:
-            msg = (
+            raise UsageError(
                 f"Optuna's study {chosen!r} is to {' and '.join(directions)}, and this study to "
                 f"{' and '.join(expected)}; give results of the same objectives"
             )
-            raise UsageError(msg)
         complete = study.get_trials(deepcopy=False, states=(optuna.trial.TrialState.COMPLETE,))
         entries = [{"params": trial.params, "values": trial.values} for trial in complete]
         return chosen, checked_observations(entries, objectives, sampler, chosen)

@@ -118,11 +118,10 @@ def _blamed_on_sampler(when: str) -> Iterator[None]:
     except SweeperError:
         raise
     except Exception as error:
-        msg = (
+        raise ParameterError(
             f"the sampler raised {shown_error(error)}, when {when}; check the "
             "arguments with which it was made"
-        )
-        raise ParameterError(msg) from error
+        ) from error
 
 
 class SearchSession:
@@ -175,11 +174,10 @@ class SearchSession:
         if name in self._drawn:
             earlier_distribution, value = self._drawn[name]
             if to_text(earlier_distribution) != to_text(distribution):
-                msg = (
+                raise ParameterError(
                     f"parameter {name!r} was suggested as {earlier_distribution} and now as {distribution}; "
                     "suggest it once, or always with the same range"
                 )
-                raise ParameterError(msg)
             return value
         if name in self._seen:
             number, earlier = self._seen[name]
@@ -194,8 +192,9 @@ class SearchSession:
         ``values`` are the objectives after all epochs so far, with the epochs' numbers from 0, in order.
         """
         if list(values[: len(self._judged)]) != self._judged:
-            msg = f"a trial's earlier values changed from {self._judged} to {list(values)}"
-            raise ValueError(msg)
+            raise ValueError(
+                f"a trial's earlier values changed from {self._judged} to {list(values)}"
+            )
         for epoch, value in values[len(self._judged) :]:
             self._storage.set_trial_intermediate_value(self._id, epoch, value)
             if self._spec.pruner is not None:
@@ -258,11 +257,10 @@ class SearchSession:
         try:
             return from_internal(distribution, to_internal(name, distribution, value))
         except ParameterError as error:
-            msg = (
+            raise ParameterError(
                 f"enqueue[{self._number}] gives {name!r} the value {value!r}, which is not in the "
                 f"suggested range {distribution}; change the value or the range"
-            )
-            raise ParameterError(msg) from error
+            ) from error
 
 
 class ReplayedAttributes:
@@ -428,11 +426,10 @@ def _window(
     end = max(0, number - window + 1)
     earlier = sorted((o for o in observations if o.number < end), key=lambda o: o.number)
     if [o.number for o in earlier] != list(range(end)):
-        msg = (
+        raise ValueError(
             f"trial {number} with a window of {window} must see exactly the {end} trials "
             f"below {end}, and was given {[o.number for o in earlier]}; wait until all are finished"
         )
-        raise ValueError(msg)
     return tuple(earlier)
 
 

@@ -80,8 +80,9 @@ def to_optuna(distribution: Distribution) -> BaseDistribution:
             )
         return CategoricalDistribution(distribution.choices)
     except ValueError as error:
-        msg = f"{distribution}: {error}; change the range that the factory suggests"
-        raise ParameterError(msg) from error
+        raise ParameterError(
+            f"{distribution}: {error}; change the range that the factory suggests"
+        ) from error
 
 
 def range_text(distribution: Distribution) -> str:
@@ -112,11 +113,10 @@ def from_text(text: str) -> Distribution:
     """Return the distribution that ``to_text`` (or Optuna) wrote; refuse a kind that sweeper lacks."""
     description = json.loads(text)
     if description.get("name") not in _KINDS:
-        msg = (
+        raise ParameterError(
             f"the database contains a {description.get('name')}; expected a float, int or categorical "
             "distribution. Another tool wrote it: open the study with that tool"
         )
-        raise ParameterError(msg)
     return _KINDS[description["name"]](**description["attributes"])
 
 
@@ -155,11 +155,10 @@ def check_alike(name: str, distribution: Distribution, earlier: Distribution, nu
     Ranges and choices may differ, because no trial's result depends on them.
     """
     if type(distribution) is not type(earlier):
-        msg = (
+        raise ParameterError(
             f"parameter {name!r} is {earlier} in trial {number} and {distribution} here; use the "
             "same kind in every trial, or another name"
         )
-        raise ParameterError(msg)
 
 
 def in_space(
@@ -202,8 +201,7 @@ def observed_value(distribution: BaseDistribution, value: CategoricalChoice) -> 
         return (exact or by_text)[0]  # type: ignore[no-any-return]
     internal = distribution.to_internal_repr(value)
     if isinstance(value, bool | str | None) or not distribution._contains(internal):
-        msg = f"{value!r} is not in {distribution}"
-        raise ValueError(msg)
+        raise ValueError(f"{value!r} is not in {distribution}")
     number: int | float = distribution.to_external_repr(internal)
     return number
 
@@ -265,21 +263,19 @@ def check_grid(grid: Grid | None, trials: int) -> None:
     """Check that a grid, if there is one, has a point for each of ``trials`` trials."""
     if grid is not None and trials > (points := grid_size(grid)):
         shape = " x ".join(f"{name}: {len(values)}" for name, values in grid.items())
-        msg = (
+        raise DefinitionError(
             f"trials={trials}, but the grid has {points} points ({shape}); "
             f"set trials={points} or add values"
         )
-        raise DefinitionError(msg)
 
 
 def grid_point(grid: Grid, number: int) -> Params:
     """Return the values of trial ``number``, numbered from 0; refuse a number beyond the grid."""
     if not 0 <= number < grid_size(grid):
-        msg = (
+        raise DefinitionError(
             f"trial {number} has no point in a grid of {grid_size(grid)} points; "
             "lower the number of trials or add values to the grid"
         )
-        raise DefinitionError(msg)
     point: dict[str, CategoricalChoice] = {}
     rest = number
     for name in reversed(list(grid)):
@@ -295,9 +291,8 @@ def grid_value(grid: Grid, number: int, name: str, distribution: Distribution) -
     """
     point = grid_point(grid, number)
     if name not in point:
-        msg = (
+        raise ParameterError(
             f"the trial suggests {name!r}, but the grid has only {', '.join(map(repr, grid))}; "
             f"add {name!r} to grid=, or do not suggest it"
         )
-        raise ParameterError(msg)
     return from_internal(distribution, to_internal(name, distribution, point[name]))

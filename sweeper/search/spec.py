@@ -93,11 +93,10 @@ def make_pruner(described: Mapping[str, Any]) -> BasePruner:
     """Make the pruner that `sweeper.declarations.searching.describe_pruner` described."""
     kind = getattr(optuna.pruners, str(described["class"]), None)
     if not isinstance(kind, type) or not issubclass(kind, BasePruner):
-        msg = (
+        raise DefinitionError(
             f"the study's pruner is a {described['class']}, which optuna {optuna.__version__} does "
             "not have; install the version that the study was created with"
         )
-        raise DefinitionError(msg)
     arguments = {
         name: make_pruner(value) if isinstance(value, Mapping) else value
         for name, value in described.items()
@@ -108,8 +107,7 @@ def make_pruner(described: Mapping[str, Any]) -> BasePruner:
             return kind(**arguments)
     except (TypeError, ValueError) as error:
         text = ", ".join(f"{name}={value!r}" for name, value in arguments.items())
-        msg = f"optuna refuses {described['class']}({text}): {error}"
-        raise DefinitionError(msg) from error
+        raise DefinitionError(f"optuna refuses {described['class']}({text}): {error}") from error
 
 
 SamplerFactory = Callable[[int], BaseSampler]
@@ -161,22 +159,21 @@ def check_sampler(name: str, objectives: int = 1) -> None:
     """Check the name of a sampler for a study of so many ``objectives``, and that its package is installed."""
     if name not in SAMPLERS:
         names = ", ".join(sorted(SAMPLERS))
-        msg = f"sampler={name!r} is not known; use one of {names}, or a callable(seed) -> sampler"
-        raise DefinitionError(msg)
+        raise DefinitionError(
+            f"sampler={name!r} is not known; use one of {names}, or a callable(seed) -> sampler"
+        )
     if name in _PACKAGES:
         package, extra = _PACKAGES[name]
         if importlib.util.find_spec(package) is None:
-            msg = (
+            raise DefinitionError(
                 f"sampler={name!r} needs the package {package!r}, which is not installed; "
                 f"{install_command(extra)}, or use sampler='tpe'"
             )
-            raise DefinitionError(msg)
     if name == "cmaes" and objectives > 1:
-        msg = (
+        raise DefinitionError(
             f"sampler='cmaes' supports one objective, and the study has {objectives}; use 'tpe' "
             "or a function such as lambda seed: optuna.samplers.NSGAIISampler(seed=seed)"
         )
-        raise DefinitionError(msg)
 
 
 def needs_definition(settings: StudySettings) -> bool:
@@ -214,11 +211,10 @@ def search_spec(
 ) -> SamplerSpec:
     """Return the sampler and pruner of a stored study; its definition is needed if `needs_definition`."""
     if needs_definition(settings) and definition is None:
-        msg = (
+        raise DefinitionError(
             f"study {settings.name!r} has a custom sampler or pruner, which is not stored in the "
             "database; run the study from its file"
         )
-        raise DefinitionError(msg)
     factory = None
     if definition is not None and not isinstance(definition.sampler, str):
         factory = definition.sampler
@@ -251,11 +247,10 @@ def _copied(pruner: Any) -> BasePruner:
     try:
         copied: BasePruner = copy.deepcopy(pruner)
     except Exception as error:
-        msg = (
+        raise DefinitionError(
             f"the pruner {type(pruner).__qualname__} cannot be copied ({error}), and every "
             "decision needs a new copy; give it only plain values as attributes"
-        )
-        raise DefinitionError(msg) from error
+        ) from error
     return copied
 
 
@@ -337,11 +332,10 @@ def make_sampler(spec: SamplerSpec, number: int, redraws: int = 0) -> BaseSample
         return _named(spec, number, seed)
     sampler = spec.factory(seed)
     if not isinstance(sampler, BaseSampler):
-        msg = (
+        raise DefinitionError(
             f"the sampler callable returned {shown_value(sampler)}, a {type(sampler).__name__}; "
             "it must return an optuna sampler"
         )
-        raise DefinitionError(msg)
     _number_points(sampler, number)
     return sampler
 

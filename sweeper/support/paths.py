@@ -58,15 +58,13 @@ def check_name(name: object, what: str = "study") -> str:
             ``~confirm``, may follow, as in the names of renamed studies and of confirmations.
     """
     if not isinstance(name, str):
-        msg = f"a {what}'s name must be a string; this one is {shown_value(name)}"
-        raise DefinitionError(msg)
+        raise DefinitionError(f"a {what}'s name must be a string; this one is {shown_value(name)}")
     if not _NAME.fullmatch(name) or name.endswith(".") or len(name) > _LONGEST_NAME:
-        msg = (
+        raise DefinitionError(
             f"{shown_value(name)} cannot be a {what}'s name: it becomes a directory, so use 1 to 100 ASCII "
             "letters (a to z, A to Z), digits, '.', '_' or '-', starting with a letter or digit and not "
             "ending with '.'"
         )
-        raise DefinitionError(msg)
     return name
 
 
@@ -98,11 +96,10 @@ class RemotePath:
             if not _KEY_PART.fullmatch(part) or part in (".", ".."):
                 # Behind a scheme, because there a colon has something to hide.
                 safe_part = shown_url(f"{self.protocol}://{part}").partition("://")[2]
-                msg = (
+                raise UsageError(
                     f"{safe_part!r} cannot be part of a place in an object store; use letters, digits, "
                     "'.', '_', '=', '+' and '-' between the slashes"
                 )
-                raise UsageError(msg)
 
     @property
     def name(self) -> str:
@@ -139,17 +136,14 @@ def parse_location(text: str) -> Location:
         return Path(text).expanduser()
     if protocol not in PROTOCOLS:
         protocols = ", ".join(f"{name}://" for name in PROTOCOLS)
-        msg = f"{shown_url(text)!r} is in none of the known object stores ({protocols})"
-        raise UsageError(msg)
+        raise UsageError(f"{shown_url(text)!r} is in none of the known object stores ({protocols})")
     if "@" in rest:
-        msg = (
+        raise UsageError(
             f"{protocol}://…@… contains credentials, which would be stored and printed; give them "
             "in the environment, as for the store's own tools"
         )
-        raise UsageError(msg)
     if not rest.strip("/"):
-        msg = f"{shown_url(text)} names no bucket"
-        raise UsageError(msg)
+        raise UsageError(f"{shown_url(text)} names no bucket")
     return RemotePath(protocol, tuple(rest.rstrip("/").split("/")))
 
 

@@ -88,8 +88,7 @@ def _started(pid: int) -> float | None:
         # that has ended.
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, 0)
-            msg = f"process {pid} exists, and /proc does not show it"
-            raise PermissionError(msg) from None
+            raise PermissionError(f"process {pid} exists, and /proc does not show it") from None
         return None
     if fields[0] in _DEAD_STATES:
         return None

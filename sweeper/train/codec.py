@@ -155,8 +155,7 @@ def put_array(array: Any, tensors: Tensors, key: str) -> Json:
 def take_array(saved: Json, tensors: Mapping[str, Any]) -> Any:
     """Return the inverse of `put_array`."""
     if saved["t"] not in tensors:
-        msg = f"the tensor {saved['t']!r} is missing"
-        raise UnplaceableError(msg)
+        raise UnplaceableError(f"the tensor {saved['t']!r} is missing")
     array = np.asarray(tensors[saved["t"]])
     if "npy" in saved:
         return read_array(io.BytesIO(array.tobytes()), allow_pickle=False)
@@ -297,11 +296,10 @@ def encode_own_state(encoder: Encoder, obj: Any, label: str, path: str) -> Json:
     try:
         return encoder.encode(obj.get_state(), path)
     except NotPlainError as error:
-        msg = (
+        raise UncapturableError(
             f"{label}: get_state() returned something that a checkpoint cannot hold: {error}; "
             "return numbers, strings, arrays and containers of these"
-        )
-        raise UncapturableError(msg) from None
+        ) from None
 
 
 class Encoder:
@@ -543,8 +541,7 @@ class Decoder:
             return node
         read = self.readers.get(node[TAG])
         if read is None:
-            msg = f"it contains a value of the unknown kind {node[TAG]!r}"
-            raise UnplaceableError(msg)
+            raise UnplaceableError(f"it contains a value of the unknown kind {node[TAG]!r}")
         return self.keep(node, read(self, node))
 
     def keep(self, node: Json, obj: Any) -> Any:
@@ -555,22 +552,25 @@ class Decoder:
 
     def _same(self, node: Json) -> Any:
         if node["as"] not in self._made:
-            msg = f"it contains {node['as']!r} a second time, and nothing is there the first time"
-            raise UnplaceableError(msg)
+            raise UnplaceableError(
+                f"it contains {node['as']!r} a second time, and nothing is there the first time"
+            )
         return self._made[node["as"]]
 
     def class_of(self, node: Json) -> Any:
         cls = self.decode(node["class"])
         if not isinstance(cls, type):
-            msg = f"{node['class']} was a class when the checkpoint was written, and is {cls!r} now"
-            raise UnplaceableError(msg)
+            raise UnplaceableError(
+                f"{node['class']} was a class when the checkpoint was written, and is {cls!r} now"
+            )
         return cls
 
     def _named(self, node: Json) -> Any:
         obj = find_named(node["v"])
         if obj is None:
-            msg = f"it contains {node['v'].replace(':', '.')}, which does not exist now"
-            raise UnplaceableError(msg)
+            raise UnplaceableError(
+                f"it contains {node['v'].replace(':', '.')}, which does not exist now"
+            )
         return obj
 
     def _tuple(self, node: Json) -> Any:
@@ -622,8 +622,9 @@ class Decoder:
         elif node[TAG] == "RandomState":
             generator = np.random.RandomState()
         elif state["bit_generator"] not in _BIT_GENERATORS:
-            msg = f"it contains a generator of the unknown kind {state['bit_generator']!r}"
-            raise UnplaceableError(msg)
+            raise UnplaceableError(
+                f"it contains a generator of the unknown kind {state['bit_generator']!r}"
+            )
         else:
             seeds = self.decode(node["seeds"]) if "seeds" in node else None
             sequence = None if seeds is None else np.random.SeedSequence(**seeds)

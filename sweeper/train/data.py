@@ -97,23 +97,21 @@ class Data:
         weights = self.class_weight
         if weights is not None and not isinstance(weights, Mapping):
             shown = shown_option(self, "class_weight", shown_value(weights))
-            msg = f"{shown}: it must be a dict of class index to weight, such as {{0: 1.0, 1: 2.5}}"
-            raise DataError(msg)
+            raise DataError(
+                f"{shown}: it must be a dict of class index to weight, such as {{0: 1.0, 1: 2.5}}"
+            )
         if isinstance(self.shuffle, str):
             shown = shown_option(self, "shuffle", repr(self.shuffle))
-            msg = f"{shown}: it must be True or False; a PyDataset shuffles its batches"
-            raise DataError(msg)
+            raise DataError(f"{shown}: it must be True or False; a PyDataset shuffles its batches")
         split = self.validation_split
         if isinstance(split, bool) or not isinstance(split, int | float) or not 0 <= split < 1:
             shown = shown_option(self, "validation_split", shown_value(split))
-            msg = f"{shown}: it must be a number from 0 to below 1"
-            raise DataError(msg)
+            raise DataError(f"{shown}: it must be a number from 0 to below 1")
         if split and self.validation is not None:
-            msg = (
+            raise DataError(
                 f"Data(validation=…, validation_split={shown_value(split)}): both choose the validation "
                 "data; leave one out"
             )
-            raise DataError(msg)
 
     def validates_after(self, epoch: int) -> bool:
         """Return whether validation runs at the end of an epoch.
@@ -253,11 +251,10 @@ class DataSource:
         self.notify(f"{self.name}: to resume, {count} read and dropped from {label}")
         dropped = sum(1 for _ in islice(batches, step))
         if dropped < step:
-            msg = (
+            raise DataError(
                 f"{self.name}: {label} yielded {dropped:,} batches now and at least {step:,} "
                 "before; it must yield the same each time"
             )
-            raise DataError(msg)
 
     def begin_epoch(self) -> None:
         """Prepare an epoch, before its first batch is drawn; by default nothing."""
@@ -280,5 +277,4 @@ class DataSource:
 def _check_count(data: Data, name: str, value: object) -> None:
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
         shown = shown_option(data, name, shown_value(value))
-        msg = f"{shown}: it must be a whole number, at least 1"
-        raise DataError(msg)
+        raise DataError(f"{shown}: it must be a whole number, at least 1")

@@ -93,29 +93,26 @@ def begin(
         return ()
     position = loaded.state["position"]
     if fit_arguments.initial_epoch > loaded.epoch:
-        msg = (
+        raise UsageError(
             f"initial_epoch={fit_arguments.initial_epoch}, and the training in {directory} is in epoch {loaded.epoch} (from 0), so "
             "it does not begin there; continue it with a smaller initial_epoch, or give a second phase "
             "another directory"
         )
-        raise UsageError(msg)
     if earlier is not None and earlier.optimizer() is not model.optimizer:
-        msg = (
+        raise UsageError(
             f"the model was compiled again since its training in {directory}, which would continue with the state of "
             "the earlier optimizer; give a second phase another directory"
         )
-        raise UsageError(msg)
     stopped = position["stopped"] and position["step_in_epoch"] == 0
     if loaded.epoch >= fit_arguments.epochs or stopped:
         if earlier is not None and fit_arguments.epochs <= earlier.epochs:
             _refuse_repetition(earlier, model, directory, fit_arguments.epochs)
         if earlier is None and digests != first:
-            msg = (
+            raise UsageError(
                 f"the training in {directory} was finished by an earlier call of this line in this process, with a model of "
                 "other values, which this one would get; give each model a directory of its own, such as "
                 f'checkpoints=f"{directory.name}/{{i}}"'
             )
-            raise UsageError(msg)
         many = f"{loaded.epoch} epoch{'s' * (loaded.epoch != 1)}"
         ended = ", after which a callback stopped it" if stopped else ""
         notify(
@@ -137,12 +134,11 @@ def _refuse_repetition(
         reason = "the same call comes again"
     else:
         return
-    msg = (
+    raise UsageError(
         f"the training in {directory} was finished by an earlier call in this process, with epochs={epochs}, and {reason}; in "
         "a loop of one epoch each, give epochs=i + 1 (and initial_epoch=i, as in Keras), because epochs counts those "
         "of all calls; give another training another directory"
     )
-    raise UsageError(msg)
 
 
 def _variables(model: keras.Model) -> tuple[Any, ...]:

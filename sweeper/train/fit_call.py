@@ -85,8 +85,7 @@ class FitArguments:
         x = self.x
         if data is not None:
             if x is not None:
-                msg = "x and data are both given; give the training data once"
-                raise UsageError(msg)
+                raise UsageError("x and data are both given; give the training data once")
             x = data
         if isinstance(x, Data):
             _, named = replace(self, x=None).given()
@@ -95,8 +94,9 @@ class FitArguments:
                 name for name in (*named, *["y"] * (self.y is not None)) if name not in allowed
             ]
             if extra:
-                msg = f"{', '.join(extra)}: given beside a Data; give it to Data(…), or give x and y in place of the Data"
-                raise UsageError(msg)
+                raise UsageError(
+                    f"{', '.join(extra)}: given beside a Data; give it to Data(…), or give x and y in place of the Data"
+                )
             return FitArguments.of(x, **{name: getattr(self, name) for name in allowed}), x
         several = isinstance(x, tuple | list) and 2 <= len(x) <= 3 and not is_texts(x)
         alone = self.y is None and self.sample_weight is None
@@ -112,15 +112,15 @@ class FitArguments:
         y = self.y
         weight = self.sample_weight
         if x is None:
-            msg = f"x is not given, the training data: {PartName('train', of_fit=True).kinds}"
-            raise DataError(msg)
+            raise DataError(
+                f"x is not given, the training data: {PartName('train', of_fit=True).kinds}"
+            )
         if (y is not None or weight is not None) and _has_batches(x):
             extra = "y" if y is not None else "sample_weight"
-            msg = (
+            raise UsageError(
                 f"{extra} is given, and x is a {kind_of(x)}, whose batches have targets and "
                 f"weights themselves; leave {extra} out"
             )
-            raise UsageError(msg)
         train = x
         if weight is not None:
             train = (x, y, weight)
@@ -147,15 +147,13 @@ class FitArguments:
                 operator.index(getattr(self, name))
             except TypeError:
                 shown = shown_value(getattr(self, name))
-                msg = f"{name}={shown}: it must be a whole number"
-                raise UsageError(msg) from None
+                raise UsageError(f"{name}={shown}: it must be a whole number") from None
         for callback in self.callback_list():
             if isinstance(callback, type) or not hasattr(callback, "set_model"):
-                msg = (
+                raise UsageError(
                     f"callbacks: {shown_value(callback)} is no callback; give an object of a "
                     "keras.callbacks.Callback, such as keras.callbacks.EarlyStopping(), or a list of them"
                 )
-                raise UsageError(msg)
 
     def callback_list(self) -> tuple[keras.callbacks.Callback, ...]:
         """Return the callbacks, without those that every training adds."""
@@ -185,12 +183,11 @@ def _is_pair(x: Any, model: keras.Model, step: TrainingStep | None) -> bool:
         return len(inputs) != len(x) or len(inputs) == 1
     if step is not None or model.loss is not None:
         return True
-    msg = (
+    raise UsageError(
         f"x is a tuple of {len(x)} arrays and y is not given, and model {model.name!r} has no inputs and no loss to tell "
         f"what they are; for inputs and targets give x and y, or data=(x, y), and for {len(x)} inputs without "
         "targets data=Data(train=((…, …),))"
     )
-    raise UsageError(msg)
 
 
 def _has_batches(x: Any) -> bool:
@@ -298,11 +295,10 @@ class _Standing(Generic[T]):
     def __call__(self, *arguments: Any, **named: Any) -> keras.callbacks.History:
         """Train, in the place of Keras's ``fit`` with these arguments."""
         if self._result is not None:
-            msg = (
+            raise FactoryError(
                 f"{self._shown} calls keras.Model.fit a second time, and a directory of checkpoints has one "
                 "training; train each phase by a separate call, with its own directory"
             )
-            raise FactoryError(msg)
         names = [argument.name for argument in fields(FitArguments)]
         for name in named:
             if name not in names:

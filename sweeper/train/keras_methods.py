@@ -55,12 +55,11 @@ def keras_method(name: Method) -> KerasMethod:
                 return KerasMethod(cell.cell_contents, wrapper, cell)
         # A replacement may name what it wraps.
         wrapper = getattr(wrapper, "__wrapped__", None)
-    msg = (
+    raise FactoryError(
         f"the {name} of {TensorFlowTrainer.__module__}.{TensorFlowTrainer.__qualname__} was replaced by "
         f"{getattr(replacing, '__module__', '')}.{getattr(replacing, '__qualname__', replacing)}, through which Keras's own "
         f"is not found; replace keras.Model.{name} instead, or decorate the replacement by functools.wraps"
     )
-    raise FactoryError(msg)
 
 
 def is_overridden(model: keras.Model, name: Method) -> bool:
@@ -78,11 +77,10 @@ def make_step_function(model: keras.Model, kind: Literal["train", "test"]) -> No
     getattr(model, maker)()
     code = getattr(getattr(model, f"{kind}_function"), "__code__", None)
     if code is None or code.co_filename != inspect.getsourcefile(TensorFlowTrainer):
-        msg = (
+        raise FactoryError(
             f"{shown_method(model, maker)} makes a function of its own, which sweeper would not call: its loop "
             f"calls {kind}_step(); override that"
         )
-        raise FactoryError(msg)
 
 
 def shown_method(model: keras.Model, name: str) -> str:

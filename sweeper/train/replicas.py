@@ -140,20 +140,18 @@ class ReplicatedStep:
 def _check_replica(model: keras.Model, replicas: int) -> None:
     """Refuse what a replica's thread, which has just run a step, does not share with the others."""
     if global_seed_generator() is not None:
-        msg = (
+        raise UncapturableError(
             "the step draws from Keras's global seed generator (keras.random without a "
             "seed), of which every replica would make its own, in a thread that checkpoints "
             "do not cover; give the call a keras.random.SeedGenerator that the layer makes"
         )
-        raise UncapturableError(msg)
     adding = next((layer for layer in model._flatten_layers() if layer._losses), None)
     if adding is not None and replicas > 1:
-        msg = (
+        raise FactoryError(
             f"layer {adding.name!r} adds a loss (add_loss, or an activity regularizer), and the "
             "replicas, which are threads, share a layer's list of losses; override extra_losses() of "
             "a TrainingStep, or compute the loss from an output of the model"
         )
-        raise FactoryError(msg)
 
 
 _HERE = (
@@ -168,13 +166,12 @@ def check_strategy(strategy: Any) -> None:
     """Refuse a strategy unless its replicas are synchronous and in this process."""
     if isinstance(strategy, _HERE):
         return
-    msg = (
+    raise FactoryError(
         f"the model's strategy is a {type(strategy).__name__}, which is not supported: the replicas of a "
         "trial take every step together, and it trains in one process; use "
         "tf.distribute.MirroredStrategy, which trains on all GPUs that the trial sees, and run other "
         "trials on other hosts (`sweeper worker`)"
     )
-    raise FactoryError(msg)
 
 
 def check_model(model: keras.Model, step: TrainingStep | None = None) -> str | None:
@@ -187,8 +184,7 @@ def check_model(model: keras.Model, step: TrainingStep | None = None) -> str | N
     where = f"on the {replicas} replicas of the {type(strategy).__name__}"
     reason = next(_unsupported(model, strategy), None)
     if reason is not None:
-        msg = f"model {model.name!r} cannot be trained {where}: {reason}"
-        raise FactoryError(msg)
+        raise FactoryError(f"model {model.name!r} cannot be trained {where}: {reason}")
     overridden = [name for name in own_methods(model) if name != "test_step"]
     if step is not None or not overridden:
         return None

@@ -120,11 +120,10 @@ class TrainingStep:
         steps_per_execution: int = 1,
     ) -> None:
         if not isinstance(gradients, Sequence) or not all(map(callable, gradients)):
-            msg = (
+            raise FactoryError(
                 f"{type(self).__qualname__}(gradients={gradients!r}): expected a list of functions, "
                 "such as [sweeper.gradients.nan_to_zero]"
             )
-            raise FactoryError(msg)
         self.gradients = tuple(gradients)
         self.compile_arguments = {
             "optimizer": optimizer,
@@ -353,34 +352,30 @@ class TrainingStep:
         self._check_names()
         name = type(self).__qualname__
         if self.model is not None:
-            msg = (
+            raise FactoryError(
                 f"the {name} that the step factory returned is already bound to another model; make a "
                 "new one in the factory"
             )
-            raise FactoryError(msg)
         overridden = own_methods(model)
         if overridden:
-            msg = (
+            raise FactoryError(
                 f"the model's class {type(model).__qualname__} has its own {overridden[0]}, which step= "
                 f"would replace; leave out step=, or move it into {name}"
             )
-            raise FactoryError(msg)
         defaults = TrainingStep.__init__.__kwdefaults__ or {}
         arguments = [n for n, value in self.compile_arguments.items() if value != defaults[n]]
         if model.compiled and arguments:
-            msg = (
+            raise FactoryError(
                 f"the model {model.name!r} is compiled, but {name} was also given {arguments[0]}=; "
                 "leave model.compile(…) out of the model factory, or give the step no such argument: "
                 "then it uses those of compile"
             )
-            raise FactoryError(msg)
         if not model.compiled:
             if "optimizer" not in arguments and not self._overrides("train_step", "update"):
-                msg = (
+                raise FactoryError(
                     f"{name} has no optimizer; give one, super().__init__(optimizer=…), or override "
                     "update(gradients, variables, values) or train_step(batch) to use others"
                 )
-                raise FactoryError(msg)
             model.compile(**self.compile_arguments)
         self._check_scale(model.optimizer)
         self.model = model
@@ -394,11 +389,10 @@ class TrainingStep:
             if isinstance(method, FunctionType) and not isinstance(
                 value, FunctionType | MethodType
             ):
-                msg = (
+                raise FactoryError(
                     f"{type(self).__qualname__} has an attribute {attribute!r}, which hides its method "
                     f"{attribute}(); give it another name"
                 )
-                raise FactoryError(msg)
 
     def _check_scale(self, optimizer: Any) -> None:
         """Refuse an optimizer that would get gradients scaled for another one."""
@@ -408,12 +402,11 @@ class TrainingStep:
         values = keras.tree.flatten(list(vars(self).values()))
         optimizers = [value for value in values if isinstance(value, keras.optimizers.Optimizer)]
         if any(other is not self.compile_arguments.get("optimizer") for other in optimizers):
-            msg = (
+            raise FactoryError(
                 f"{type(self).__qualname__}.update uses other optimizers than self.optimizer, and in mixed "
                 "precision gradients are scaled only for self.optimizer; call minimize(loss, variables, "
                 "optimizer) for each in train_step(batch), or leave mixed precision"
             )
-            raise FactoryError(msg)
 
     def _overrides(self, *methods: str) -> bool:
         return any(getattr(type(self), m) is not getattr(TrainingStep, m) for m in methods)
@@ -438,11 +431,10 @@ class TrainingStep:
             losses.append(of_outputs[0] if len(of_outputs) == 1 else sum(of_outputs))
         losses += [self.model._aggregate_additional_loss(tf.convert_to_tensor(e)) for e in extra]
         if not losses:
-            msg = (
+            raise FactoryError(
                 f"{type(self).__qualname__} has no loss; give one, super().__init__(loss=…), or "
                 "override per_example_loss(targets, predictions) or extra_losses()"
             )
-            raise FactoryError(msg)
         loss = losses[0] if len(losses) == 1 else keras.ops.sum(losses)
         flat = (*keras.tree.flatten(inputs), *keras.tree.flatten(per_example))
         first = next(tensor for tensor in flat if len(getattr(tensor, "shape", ())) > 0)
@@ -582,11 +574,10 @@ def for_each(label: str, structure: Any, like: Any, names: Any) -> list[Any]:
     if actual != expected and not len(actual) == len(expected) == 1:
         if isinstance(structure, Mapping) and not isinstance(like, Mapping) and names:
             expected = [repr(name) for name in names]
-        msg = (
+        raise FactoryError(
             f"the losses are for the outputs {', '.join(expected)}; {label} has {', '.join(actual)}: give it "
             "the structure of the outputs, or override per_example_loss(targets, predictions)"
         )
-        raise FactoryError(msg)
     flat: list[Any] = keras.tree.flatten(structure)
     return flat
 
@@ -616,11 +607,10 @@ def _values(loss: Any, targets: Any, predictions: Any) -> Any:
     finally:
         resolved.reduction = reduction
     if values.shape.rank == 0:
-        msg = (
+        raise FactoryError(
             f"the loss {resolved.name!r} returns one number for a whole batch; return a value for each "
             "sample, and Keras takes the mean"
         )
-        raise FactoryError(msg)
     mask = get_keras_mask(predictions)
     if mask is not None:
         set_keras_mask(values, mask)

@@ -28,14 +28,12 @@ class StepCallback(keras.callbacks.Callback):  # type: ignore[misc]
         super().__init__()
         name = type(self).__name__
         if isinstance(n, bool) or not isinstance(n, int) or n < 1:
-            msg = f"{name}({n!r}, …): expected a whole number of steps, at least 1"
-            raise DefinitionError(msg)
+            raise DefinitionError(f"{name}({n!r}, …): expected a whole number of steps, at least 1")
         if not callable(function):
-            msg = (
+            raise DefinitionError(
                 f"{name}(…, {function!r}): expected a function of three arguments, "
                 "(step, logs, model)"
             )
-            raise DefinitionError(msg)
         self.n = n
         self.function = function
 

@@ -149,8 +149,7 @@ def test_a_trial_killed_between_its_model_and_its_result_leaves_one_model(
         keep(*arguments)
         wrote.append(arguments)
         if len(wrote) == 1:
-            message = "killed here"
-            raise MemoryError(message)
+            raise MemoryError("killed here")
 
     monkeypatch.setattr(trial_run, "keep_end", dying)
     ran = run(averaged, **UNVALIDATED)

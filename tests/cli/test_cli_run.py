@@ -191,8 +191,7 @@ def test_what_is_imported_is_said_before_it_is(verb, imported, call, monkeypatch
 
     def slow(*_arguments):
         outputs.append(capsys.readouterr().err)
-        msg = "it was only to be called"
-        raise SweeperError(msg)
+        raise SweeperError("it was only to be called")
 
     monkeypatch.setattr(imported, slow)
     assert call(verb, "digits", *(["-q"] if quiet else [])).code == 1

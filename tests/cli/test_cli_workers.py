@@ -64,8 +64,7 @@ def test_slots_come_from_the_cores_or_from_the_gpus(call, hosts, monkeypatch, wo
 
 def test_an_interrupted_worker_ends_with_130_and_says_how_to_start_again(call, monkeypatch):
     def run_worker(spec, listener):
-        msg = "study 'digits' has 1 of 4"
-        raise Interrupted(msg)
+        raise Interrupted("study 'digits' has 1 of 4")
 
     monkeypatch.setattr(worker_host, "run_worker", run_worker)
     answer = call("worker", "digits", "--storage", "postgresql://me:secret@h/d")

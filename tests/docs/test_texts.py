@@ -93,8 +93,7 @@ def check_form(block):
     elif block.language in SHELL:
         process = subprocess.run(["bash", "-n"], input=block.text, text=True, check=False)
         if process.returncode:
-            msg = f"{block} is nothing that bash takes"
-            raise SyntaxError(msg)
+            raise SyntaxError(f"{block} is nothing that bash takes")
     elif block.language == "json":
         json.loads(block.text)
     elif block.language == "toml":
@@ -102,8 +101,7 @@ def check_form(block):
     elif block.language in ("yaml", "yml"):
         list(yaml.safe_load_all(block.text))
     elif block.language != "text":
-        msg = f"{block} is in {block.language!r}, which nothing here checks"
-        raise ValueError(msg)
+        raise ValueError(f"{block} is in {block.language!r}, which nothing here checks")
 
 
 @pytest.mark.parametrize("block", BLOCKS, ids=str)

@@ -80,8 +80,7 @@ def run_page(job):
         printed = Path(job["output"]).read_bytes()[offset:].decode()
         look_at(block, printed, failed_trials() - failed)
     if wrong:
-        msg = f"{wrong} examples give something else than they say"
-        raise AssertionError(msg)
+        raise AssertionError(f"{wrong} examples give something else than they say")
 
 
 def _run_program(block):

@@ -196,8 +196,7 @@ def assignment_in(directory, **changes):
 
 def never(_trial):
     """Stand where a definition needs a factory; a scripted trial builds nothing."""
-    msg = "a scripted trial called its study's factory"
-    raise AssertionError(msg)
+    raise AssertionError("a scripted trial called its study's factory")
 
 
 def definition(**arguments):

@@ -437,8 +437,7 @@ def counted(function, longest):
         calls += event == "call"
         if calls > longest:
             sys.setprofile(None)
-            msg = f"more than {longest} calls were made"
-            raise AssertionError(msg)
+            raise AssertionError(f"more than {longest} calls were made")
 
     sys.setprofile(count)
     try:

@@ -118,8 +118,7 @@ def test_the_first_error_of_work_side_by_side_stops_the_rest_and_is_raised():
     stopping = threading.Event()
 
     def fail():
-        message = "broken"
-        raise LookupError(message)
+        raise LookupError("broken")
 
     with pytest.raises(LookupError, match="broken"):
         run_side_by_side([fail, lambda: stopping.wait(20)], 2, stopping)

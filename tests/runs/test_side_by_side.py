@@ -104,8 +104,7 @@ def test_a_slots_own_error_stops_the_others_at_a_checkpoint_before_it_is_raised(
         def refuse(assignment):
             if assignment.number == 1:
                 assert started.wait(30)
-                msg = "a bug in a launcher"
-                raise RuntimeError(msg)
+                raise RuntimeError("a bug in a launcher")
             return launch(assignment)
 
         sweep.launcher.launch = refuse

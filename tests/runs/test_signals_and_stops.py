@@ -161,8 +161,7 @@ def test_an_error_of_the_database_is_none_of_the_trials_whatever_its_code_catche
     tmp_path, monkeypatch
 ):
     def gone(*_arguments):
-        msg = "gone for good"
-        raise DatabaseUnavailableError(msg)
+        raise DatabaseUnavailableError("gone for good")
 
     def careless(trial):
         with contextlib.suppress(Exception):

@@ -271,8 +271,7 @@ def test_the_test_split_is_read_whole_whatever_a_validation_reads(tmp_path):
 
 def test_training_never_opens_the_test_split(tmp_path):
     def opened(_epoch):
-        msg = "the test split was read"
-        raise AssertionError(msg)
+        raise AssertionError("the test split was read")
 
     trained(tmp_path, one_layer, lambda: small_data(validation=None, test=opened))
     with pytest.raises(AssertionError, match="was read"):

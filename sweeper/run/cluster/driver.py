@@ -126,11 +126,10 @@ class _Drive:
         request = self._request
         nodes = cluster.nodes
         if nodes < 1:
-            msg = (
+            raise UsageError(
                 f"the cluster of engine {request.engine!r} has no machines now, so {slots} "
                 "workers cannot be placed there; scale it to one or more, and run this again"
             )
-            raise UsageError(msg)
         hosts = min(slots, nodes)
         source = self._prepared.source
         options = replace(
@@ -199,8 +198,9 @@ class _Drive:
             return status
         error = None if placement is None else placement.exception()
         if error is not None:
-            msg = f"engine {self._request.engine!r} could not run its workers: {shown_error(error)}"
-            raise ExecutionError(msg) from error
+            raise ExecutionError(
+                f"engine {self._request.engine!r} could not run its workers: {shown_error(error)}"
+            ) from error
         ends = [] if placement is None else placement.result()
         broken = [end for end in ends if end.code not in (0, _INTERRUPTED)]
         if broken:
@@ -209,16 +209,14 @@ class _Drive:
                 f"{end.last_lines}"
                 for end in broken
             )
-            msg = f"{len(broken)} of {len(ends)} workers failed: {ends_shown}"
-            raise ExecutionError(msg)
+            raise ExecutionError(f"{len(broken)} of {len(ends)} workers failed: {ends_shown}")
         if ends or self._repository.stop_requested(self._study) is not None:
             raise Interrupted(describe_unfinished(status))
-        msg = (
+        raise ExecutionError(
             f"all workers have ended, and study {self._study!r} has {status.finished} of "
             f"{status.target} trials finished; `sweeper status {self._study!r}` shows more, and "
             "another run starts new workers"
         )
-        raise ExecutionError(msg)
 
 
 def progress_between(

@@ -47,16 +47,16 @@ class DaskCluster:
                 self._made.scheduler.http_server.stop()
                 self._client.run(_close_http_server)
         except (OSError, ValueError) as error:
-            msg = (
+            raise UsageError(
                 f"there is no Dask scheduler at {shown_url(address)} ({shown_text(str(error))}); give the address that "
                 "`dask scheduler` prints, such as tcp://10.0.0.1:8786"
-            )
-            raise UsageError(msg) from error
+            ) from error
         if not self.nodes:
             self.close()
             location = shown_url(address)
-            msg = f"the Dask scheduler at {location} has no workers; start some: dask worker {location}"
-            raise UsageError(msg)
+            raise UsageError(
+                f"the Dask scheduler at {location} has no workers; start some: dask worker {location}"
+            )
 
     @property
     def nodes(self) -> int:
@@ -84,11 +84,10 @@ def _made_here(hosts: int) -> Any:
     try:
         security = Security.temporary()
     except ImportError as error:
-        msg = (
+        raise UsageError(
             "a Dask cluster on this machine needs the package 'cryptography' for the key of its "
             f"connections; {install_command('dask')}, or give a cluster with --engine-address"
-        )
-        raise UsageError(msg) from error
+        ) from error
     # Dask starts an HTTP server in each process; until it is closed, it serves no routes.
     with dask.config.set({name: [] for name in _HTTP_ROUTES}):
         return distributed.LocalCluster(
@@ -132,13 +131,12 @@ class RayCluster:
         processors = self._processors()
         if processors < _FEWEST:
             self.close()
-            msg = (
+            raise UsageError(
                 f"the Ray cluster at {shown_url(address)} has {processors} "
                 f"processor{'' if processors == 1 else 's'}, and joblib needs {_FEWEST} or more; "
                 "the number need not be real, so start it with: ray start --head "
                 f"--num-cpus={_FEWEST}"
             )
-            raise UsageError(msg)
 
     @property
     def nodes(self) -> int:
@@ -176,11 +174,10 @@ def _join(address: str | None, hosts: int) -> None:
         if address is None:
             _check_on_loopback()
     except (ConnectionError, OSError, ValueError) as error:
-        msg = (
+        raise UsageError(
             f"there is no Ray cluster at {shown_url(address)} ({shown_text(str(error))}); give the "
             "address that `ray start --head` prints, or leave --engine-address out"
-        )
-        raise UsageError(msg) from error
+        ) from error
 
 
 def _let_nobody_else_in(*, imported: bool) -> None:
@@ -188,13 +185,12 @@ def _let_nobody_else_in(*, imported: bool) -> None:
     if imported:
         if all(os.environ.get(name) == value for name, value in _CLOSED.items()):
             return
-        msg = (
+        raise UsageError(
             "ray was already imported in this process, so a new cluster would be open to others; "
             f"set {' '.join(f'{name}={value}' for name, value in _CLOSED.items())} and "
             "RAY_AUTH_TOKEN before the import, or call ray.init() yourself and sweeper uses that "
             "cluster"
         )
-        raise UsageError(msg)
     if os.environ.get("RAY_AUTH_MODE") != "token":
         os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)
     os.environ.update(_CLOSED)
@@ -208,12 +204,11 @@ def _check_on_loopback() -> None:
     if all(ipaddress.ip_address(address).is_loopback for address in addresses):
         return
     ray.shutdown()
-    msg = (
+    raise UsageError(
         f"the Ray cluster made here listens on {', '.join(addresses)}; expected only the loopback "
         "interface. Make one with `ray start --head` and give its address with --engine-address, "
         "or use --engine dask"
     )
-    raise UsageError(msg)
 
 
 CLUSTERS = {"dask": "distributed", "ray": "ray"}
@@ -228,25 +223,23 @@ runs them there, each with ``slots`` processors."""
 def check_engine(name: str, *, isolation: str = "auto", address: str | None = None) -> None:
     """Check that an engine exists, is installed, and can be used with the other options."""
     if name not in ("local", *CLUSTERS):
-        msg = f"there is no engine {name!r}; use 'local', 'dask' or 'ray'"
-        raise UsageError(msg)
+        raise UsageError(f"there is no engine {name!r}; use 'local', 'dask' or 'ray'")
     if name == "local":
         if address is not None:
-            msg = (
+            raise UsageError(
                 f"--engine-address {address} is for a cluster; add --engine dask or --engine ray, "
                 "or leave it out"
             )
-            raise UsageError(msg)
         return
     if isolation == "inline":
-        msg = f"isolation='inline' runs trials in this process; use it with engine='local', not {name!r}"
-        raise UsageError(msg)
+        raise UsageError(
+            f"isolation='inline' runs trials in this process; use it with engine='local', not {name!r}"
+        )
     if importlib.util.find_spec(CLUSTERS[name]) is None:
-        msg = (
+        raise UsageError(
             f"engine {name!r} needs the package {CLUSTERS[name]!r}, which is not installed; "
             f"{install_command(name)}"
         )
-        raise UsageError(msg)
 
 
 def run_tasks(

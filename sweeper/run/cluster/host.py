@@ -149,15 +149,15 @@ def _check_machine(repository: Repository, spec: HostSpec) -> None:
         "copy`, and use --storage postgresql://…"
     )
     if spec.placed_from not in (None, here):
-        msg = (
+        raise ExecutionError(
             f"this worker is on {here}, but its database is a file on {spec.placed_from}; {advice}"
         )
-        raise ExecutionError(msg)
     others = {
         worker.host
         for worker in repository.workers(spec.study)
         if worker.live and worker.host != here
     }
     if others:
-        msg = f"workers on {', '.join(sorted(others))} use this database as well; {advice}"
-        raise UsageError(msg)
+        raise UsageError(
+            f"workers on {', '.join(sorted(others))} use this database as well; {advice}"
+        )

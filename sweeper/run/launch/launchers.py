@@ -97,8 +97,9 @@ class WarmServer:
         reply = self._reply = self._reply or received_from(self._connection)
         if reply is None:
             status = ExitStatus(self._process.wait())
-            msg = f"the process that imports the study {status.describe()}; see its output above"
-            raise ExecutionError(msg)
+            raise ExecutionError(
+                f"the process that imports the study {status.describe()}; see its output above"
+            )
         if reply["event"] == "failed":
             kind = getattr(errors, reply["type"], SweeperError)
             if issubclass(kind, StudyImportError):
@@ -128,11 +129,10 @@ class WarmServer:
                 self._attach(ServerProcess(imports=self.isolation == "fork"))
                 if self.isolation == "fork":
                     self.loaded()
-        msg = (
+        raise ExecutionError(
             f"the process from which trials are started died {_MOST_SERVERS} times in a row; find "
             "out what kills it, or use isolation='spawn'"
         )
-        raise ExecutionError(msg)
 
     def choose_isolation(
         self,
@@ -146,10 +146,9 @@ class WarmServer:
         ``notify`` receives the reason if they have to be spawned with ``"auto"``, and ``what`` is their purpose.
         """
         if isolation == "fork" and loaded.cannot_fork:
-            msg = (
+            raise DefinitionError(
                 f"processes cannot be forked: {loaded.cannot_fork}; use isolation='spawn' or 'auto'"
             )
-            raise DefinitionError(msg)
         if isolation != "spawn" and not loaded.cannot_fork:
             return
         if isolation == "auto":
@@ -192,11 +191,10 @@ class WarmServer:
         reports.close()
         if started is None:
             return None
-        msg = (
+        raise ExecutionError(
             f"no process could be forked for trial {assignment.number}: {started['error']}; use "
             "fewer workers, or free memory"
         )
-        raise ExecutionError(msg)
 
     def _send(self, request: dict[str, Any], *descriptors: int) -> None:
         """Send a request to the server; if it is dead, its reports end."""
@@ -215,10 +213,9 @@ def open_launcher(
 ) -> Iterator[tuple[Launcher, StudyCode]]:
     """Context manager for a launcher and the loaded study; see `WarmServer.choose_isolation`."""
     if isolation == "inline":
-        msg = (
+        raise UsageError(
             f"every {what} needs a fresh process, so isolation 'inline' cannot be used; use 'auto'"
         )
-        raise UsageError(msg)
     with contextlib.closing(WarmServer(source)) as launcher:
         loaded = launcher.loaded()
         launcher.choose_isolation(loaded, isolation, notify, what)

@@ -84,8 +84,7 @@ class ServerProcess:
                 )
         except OSError as error:
             worker_end.close()
-            msg = f"the fork server could not be started: {error}"
-            raise ExecutionError(msg) from error
+            raise ExecutionError(f"the fork server could not be started: {error}") from error
         finally:
             server_end.close()
         self.control = worker_end

@@ -66,12 +66,11 @@ def source_of(definition: StudyDefinition) -> StudySource:
                 path=tuple(sys.path),
                 code=definition.code().to_json(),
             )
-        msg = (
+        raise DefinitionError(
             f"study {definition.name!r} cannot be sent to the processes that run its trials: "
             f"{error}; open files and make locks inside the functions, or run the study from a "
             "file with `sweeper run FILE`"
-        )
-        raise DefinitionError(msg) from error
+        ) from error
     return StudySource(
         how="pickled",
         target=loaded_from(definition) or main,
@@ -128,13 +127,12 @@ def load_source(source: StudySource) -> StudyDefinition:
     if source.code is not None:
         changes = definition.code().changes_since(CodeFingerprint.from_json(source.code))
         if changes:
-            msg = (
+            raise DefinitionChangedError(
                 f"the code of study {definition.name!r} was edited while it runs: "
                 f"{'; '.join(changes)}. Every trial so far ran under the old code, and nothing is "
                 f"lost: restore the code and resume, or type `sweeper run {source.target}`, which "
                 "explains the change"
             )
-            raise DefinitionChangedError(msg)
     return definition
 
 
@@ -158,8 +156,9 @@ def _load(source: StudySource) -> StudyDefinition:
     except Exception as error:
         raise unpickling_error(source.study or "", error) from error
     if not isinstance(definition, StudyDefinition):
-        msg = f"expected a study through the pipe, got a {type(definition).__name__}"
-        raise StudyFileError(msg)
+        raise StudyFileError(
+            f"expected a study through the pipe, got a {type(definition).__name__}"
+        )
     return definition
 
 
@@ -192,13 +191,12 @@ def check_unchanged(
     location, _ = split_target(source.target)
     if expected and _meaning(location, source.path) == expected:
         return
-    msg = (
+    raise StudyFileError(
         f"{location} on this machine differs from the file of study {study!r}: it has changed since, or is "
         "another file. Restore it, or copy the study's file to this machine; if it is newer, type "
         f"`sweeper run {source.target}`, which compares the code that the study uses and says how to "
         "continue"
     )
-    raise StudyFileError(msg)
 
 
 def recall_source(
@@ -216,25 +214,22 @@ def recall_source(
     """
     study = study.removesuffix(CONFIRMING)
     if "~" in study:
-        msg = (
+        raise StudyFileError(
             f"study {study!r} was renamed by `run --fresh`, so it can only be read and removed; "
             "run the new study of the original name"
         )
-        raise StudyFileError(msg)
     described = described or {}
     location = str(described.get("location") or "")
     if not location:
-        msg = (
+        raise StudyFileError(
             f"study {study!r} was defined in a notebook, at a prompt or in a pipe, and its code is not "
             "stored: nothing that is read from a database or a disk is unpickled. Call study.verify(), "
             "study.resume() or results[N].load_model() in the session that defines it, where its cells have "
             "run; or save the same code as a file, for example study.py, and type `sweeper run study.py`, "
             "from which on every command finds it"
         )
-        raise StudyFileError(msg)
     if location.endswith(".py") and not Path(location).exists():
-        msg = f"study {study!r} was defined in {location}, {gone}"
-        raise StudyFileError(msg)
+        raise StudyFileError(f"study {study!r} was defined in {location}, {gone}")
     name = described.get("name")
     source = StudySource(
         how="target",

@@ -174,8 +174,7 @@ class Channel:
             return _adapter.validate_python(json.loads(received))
         except (ValueError, RecursionError) as error:
             reason = error.errors()[0]["msg"] if isinstance(error, ValidationError) else error
-            msg = (
+            raise GarbledError(
                 f"the pipe between a worker and its trial carried {received[:200]!r}, which is "
                 f"not a message ({reason}); {_WHAT_TO_DO}"
-            )
-            raise GarbledError(msg) from error
+            ) from error

@@ -92,11 +92,10 @@ def _tests(
     try:
         return CheckpointTests(plan, held_out, seeds.sequence(_USE), notify)
     except (ValueError, TypeError) as error:
-        msg = (
+        raise DataError(
             f"Data({held_out.name}=…) does not fit the model: {error_line(error, where=False)}; "
             "give batches of the form that the model is trained on"
-        )
-        raise DataError(msg) from error
+        ) from error
 
 
 def _held_out(
@@ -109,22 +108,21 @@ def _held_out(
         strategy = plan.model._distribute_strategy
         data = _given(source, trial, seeds, strategy)
     if uses_own_data and plan.data.test is None:
-        msg = (
+        raise _RefusedError(
             "the study's data factory returns no test data; for this study give a function "
             "`trial -> Data` of another file: --data FILE:NAME, or evaluate(data=…). In a new "
             "study return Data(train=…, validation=…, test=(x, y))"
         )
-        raise _RefusedError(msg)
     if not isinstance(data, Data):
-        msg = (
+        raise _RefusedError(
             f"{source.shown} returned a {type(data).__module__}.{type(data).__qualname__}; "
             "expected a sweeper.Data(test=(x, y)), or a function `trial -> Data`"
         )
-        raise _RefusedError(msg)
     held_out = open_held_out(data, notify)
     if held_out is None:
-        msg = f"{source.shown} returned a Data with neither test nor validation; expected Data(test=(x, y))"
-        raise _RefusedError(msg)
+        raise _RefusedError(
+            f"{source.shown} returned a Data with neither test nor validation; expected Data(test=(x, y))"
+        )
     return data, held_out
 
 

@@ -70,11 +70,10 @@ def strategy_scope(
     name = getattr(factory, "__qualname__", repr(factory))
     if not isinstance(strategy, tf.distribute.Strategy):
         returned = "None" if strategy is None else f"a {class_name(type(strategy))}"
-        msg = (
+        raise FactoryError(
             f"the strategy factory {name} returned {returned}; expected a tf.distribute.Strategy, such "
             'as tf.distribute.MirroredStrategy(["GPU:0", "GPU:1"])'
         )
-        raise FactoryError(msg)
     check_strategy(strategy)
     # There is no public name for the way in which a strategy adds the replicas' gradients.
     adding = getattr(strategy.extended, "_cross_device_ops", None)
@@ -96,12 +95,11 @@ def check_made_in(strategy: Any, model: keras.Model, factory: str) -> None:
     where = "outside every scope"
     if model_strategy is not None:
         where = f"in the scope of another strategy, a {type(model_strategy).__name__}"
-    msg = (
+    raise FactoryError(
         f"the model factory {factory} returned model {model.name!r}, which was made {where}; with "
         "Study(strategy=…) the factory runs in the scope of the study's "
         f"{type(strategy).__name__}: make the model in that scope, and enter no other"
     )
-    raise FactoryError(msg)
 
 
 @contextmanager
@@ -133,8 +131,9 @@ def make_trial(assignment: Assignment, seeds: TrialSeeds, link: Link) -> Trial:
     try:
         directory.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        msg = f"the trial's directory {directory} cannot be made: {error}; check the disk, then resume"
-        raise CheckpointError(msg) from error
+        raise CheckpointError(
+            f"the trial's directory {directory} cannot be made: {error}; check the disk, then resume"
+        ) from error
     return Trial(
         number=assignment.number,
         seed=seeds.root,
@@ -166,11 +165,10 @@ def check_enqueued(assignment: Assignment, trial: Trial, definition: StudyDefini
             near = difflib.get_close_matches(name, drawn, n=1)
             meant = f": did you mean {near[0]!r}?" if near else "."
             number = assignment.settings.repeating.index_of(assignment.number)
-            msg = (
+            raise ParameterError(
                 f"enqueue[{number}] gives {name!r}, which no factory suggests{meant} The trial drew "
                 f"{', '.join(map(repr, drawn))} instead; correct the name, or remove it"
             )
-            raise ParameterError(msg)
 
 
 @contextmanager

@@ -454,8 +454,9 @@ def _reported(loop: TrainingLoop, objective: str) -> list[tuple[int, float]]:
     values = [(e.epoch, e.metrics[objective]) for e in loop.epochs if objective in e.metrics]
     if not values:
         reported = ", ".join(map(repr, sorted({n for e in loop.epochs for n in e.metrics})))
-        msg = f"the objective {objective!r} was never reported; the epochs reported {reported}"
-        raise ObjectiveError(msg)
+        raise ObjectiveError(
+            f"the objective {objective!r} was never reported; the epochs reported {reported}"
+        )
     return values
 
 

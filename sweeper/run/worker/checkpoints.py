@@ -173,11 +173,10 @@ def bring_files(newest: Path, files: Path) -> None:
         shutil.copytree(former, temporary, symlinks=True)
         temporary.rename(files)
     except (OSError, shutil.Error) as error:
-        msg = (
+        raise CheckpointError(
             f"the files of the trial's code cannot be copied to {files}: {error}; copy them "
             "there, or name the old directory (--runs-dir)"
-        )
-        raise CheckpointError(msg) from error
+        ) from error
 
 
 def present_path(record: CheckpointRecord, number: int, paths: RunPaths) -> Location | None:
@@ -198,11 +197,10 @@ def present_path(record: CheckpointRecord, number: int, paths: RunPaths) -> Loca
     try:
         return next((path for path in candidates if path.is_dir()), None)
     except OSError as error:
-        msg = (
+        raise CheckpointError(
             f"the checkpoint {recorded} cannot be looked up: {error}; check the disk and its "
             "permissions, then resume"
-        )
-        raise CheckpointError(msg) from error
+        ) from error
 
 
 def listed_checkpoints(trial: TrialRecord, paths: RunPaths) -> list[Location]:

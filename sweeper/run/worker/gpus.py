@@ -47,28 +47,28 @@ def find_gpus(wanted: str) -> dict[str, int | None]:
         ids = [i for i in ids if not i.startswith("GPU-")] if visible is None else ids
         if not ids:
             reason = "nvidia-smi names none" if visible is None else f"it is {visible!r}"
-            msg = (
+            raise UsageError(
                 f"--gpus all: no GPU was found here ({reason}); check CUDA_VISIBLE_DEVICES, name "
                 "the GPUs with --gpus 0,1, or leave --gpus out"
             )
-            raise UsageError(msg)
     else:
         ids = _ids(wanted)
         if not ids or len(set(ids)) != len(ids):
-            msg = f"--gpus {wanted}: give ids with commas between, each once, such as 0,1; or all"
-            raise UsageError(msg)
+            raise UsageError(
+                f"--gpus {wanted}: give ids with commas between, each once, such as 0,1; or all"
+            )
         if not memory_by_id and not _ids(visible or "") and not _has_driver():
-            msg = (
+            raise UsageError(
                 f"--gpus {wanted}: no GPU was found here (nvidia-smi names none, "
                 f"CUDA_VISIBLE_DEVICES has no id, and {_DEVICES} has neither nvidia0 nor "
                 "kfd); leave --gpus out to train on the CPU, or use a machine with a GPU"
             )
-            raise UsageError(msg)
         missing = [i for i in ids if i not in memory_by_id]
         if memory_by_id and missing:
             present = ", ".join(i for i in memory_by_id if not i.startswith("GPU-"))
-            msg = f"--gpus {wanted}: there is no GPU {', '.join(missing)} here; there are {present}"
-            raise UsageError(msg)
+            raise UsageError(
+                f"--gpus {wanted}: there is no GPU {', '.join(missing)} here; there are {present}"
+            )
     return {i: memory_by_id.get(i) for i in ids}
 
 
@@ -84,11 +84,10 @@ def share_gpus(
         limit = memory
         if limit is None and trials_per_gpu > 1:
             if whole is None:
-                msg = (
+                raise UsageError(
                     f"--trials-per-gpu {trials_per_gpu}: nvidia-smi does not report "
                     f"the memory of GPU {gpu}; set the memory of a trial with --gpu-memory MB"
                 )
-                raise UsageError(msg)
             limit = int(whole * _SHARED / trials_per_gpu)
         devices.append(SlotDevice(gpu, limit))
     return tuple(devices) * trials_per_gpu

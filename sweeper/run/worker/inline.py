@@ -52,12 +52,11 @@ class InlineTrials:
         try:
             configure_tensorflow(threads=settings.threads, deterministic=settings.deterministic)
         except RuntimeError as error:
-            msg = (
+            raise ExecutionError(
                 f"inline trials need {settings.threads} TensorFlow threads, and this process "
                 f"has already run TensorFlow with another number ({error}); start a new Python, "
                 "or use isolation='fork' or 'spawn'"
-            )
-            raise ExecutionError(msg) from error
+            ) from error
         factories = [
             (name_of(factory), factory)
             for factory in self._definition.factories()

@@ -316,13 +316,11 @@ class AttemptSupervisor(TrialSupervisor):
         if context.killing.is_set():
             raise _CutShortError(_KILLED)
         if context.health.given_up or (context.stopping.is_set() and context.health.away_for):
-            msg = "stopped while it waited for the unreachable database"
-            raise _CutShortError(msg)
+            raise _CutShortError("stopped while it waited for the unreachable database")
 
     def _check_lease(self) -> None:
         if self._lease_lost.is_set():
-            msg = "its lease expired without renewal"
-            raise SupersededError(msg)
+            raise SupersededError("its lease expired without renewal")
 
     def _conclude(self, death: Death) -> None:
         context = self._context
@@ -352,12 +350,11 @@ class AttemptSupervisor(TrialSupervisor):
             raise end.stops
         if end.result == "failed" and context.fail_fast:
             line = (end.error or "").strip().splitlines()[-1]
-            msg = (
+            raise TrialError(
                 f"trial {claim.number} failed, and the others were stopped because of "
                 f"--fail-fast: {line}. `sweeper resume {claim.study}` resumes them, and `sweeper "
                 f"retry {claim.study} {claim.number}` gives it another attempt"
             )
-            raise TrialError(msg)
         if end.result == "failed":
             self._check_alike(early=not death.trained)
 
@@ -430,12 +427,11 @@ class AttemptSupervisor(TrialSupervisor):
                 timeout = _CLOSE_TIMEOUT_AT_KILL
             longest = min(longest, timeout)
         if context.health.away_for > longest:
-            msg = (
+            raise DatabaseUnavailableError(
                 f"{context.health.error()}; the end of the attempt at trial {self._claim.number} "
                 "could not be stored, so it counts as running until its lease expires or this "
                 "process ends"
             )
-            raise DatabaseUnavailableError(msg)
 
     def _make_directory(self) -> None:
         """Create the attempt's directory; an error of the disk stops the worker, not the trial alone."""
@@ -443,11 +439,10 @@ class AttemptSupervisor(TrialSupervisor):
         try:
             directory.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            msg = (
+            raise ExecutionError(
                 f"the directory {directory} cannot be made: {error}; make its parent writable, or "
                 "give another place with --runs-dir"
-            )
-            raise ExecutionError(msg) from error
+            ) from error
 
     def _assignment(self) -> Assignment:
         claim = self._claim
@@ -739,8 +734,9 @@ class AttemptRecorder:
             case Finished() | StoppedHere() | Failed():
                 self.last = message
             case _ if not isinstance(message, Preparing | Warned):
-                msg = f"trial {self.claim.number} sent {message!r}, which only a worker sends"
-                raise GarbledError(msg)
+                raise GarbledError(
+                    f"trial {self.claim.number} sent {message!r}, which only a worker sends"
+                )
 
     def _proposed(self) -> Proposal:
         """Return the decision on the trial's parameters, as soon as those of lower trials are known."""

@@ -79,12 +79,11 @@ def check_objective(
     if reported.get(objective) == () or objective.removeprefix("val_") == "learning_rate":
         return
     if objective in reported:
-        msg = (
+        raise ObjectiveError(
             f"the objective {objective!r} is a metric of shape {list(reported[objective])}, and "
             f"an objective must be one number; name a component, {_shown(objective, reported[objective])}, "
             "or give the metric an average (average='macro', say)"
         )
-        raise ObjectiveError(msg)
     whole = objective.partition("[")[0]
     shape = reported.get(whole)
     if shape is not None and (
@@ -129,24 +128,22 @@ def check_rungs(rungs: Sequence[int], objective: str, data: Data) -> None:
         return
     silent = [epochs for epochs in rungs if not data.validates_after(epochs - 1)]
     if silent:
-        msg = (
+        raise ObjectiveError(
             f"trials are compared by {objective!r} after {' and '.join(map(str, silent))} epochs, "
             f"and with validation_freq={data.validation_freq!r} there is no validation then; "
             "leave validation_freq out, or choose the budget's min_epochs and factor so that "
             "each rung follows an epoch with validation"
         )
-        raise ObjectiveError(msg)
 
 
 def check_rung(objective: str, last: EpochRecord) -> None:
     """Raise ObjectiveError if the epoch after which a training pauses did not report the objective."""
     if objective not in last.metrics:
-        msg = (
+        raise ObjectiveError(
             f"trials are compared by {objective!r} after epoch {last.epoch + 1}, but that epoch "
             f"reported only {', '.join(map(repr, sorted(last.metrics)))}; report it after every "
             "epoch, or choose another budget or objective"
         )
-        raise ObjectiveError(msg)
 
 
 class Reported:
@@ -234,11 +231,10 @@ class Reported:
         name, value = metric
         problem = f"{name} is {value} at the end of epoch {last.epoch + 1} of {self._epochs}"
         if self._nonfinite == "fail":
-            msg = (
+            raise NonFiniteError(
                 f'{problem}, and Study(nonfinite="fail") ends the trial there: lower the learning rate, '
                 "clip the gradients, or look for invalid samples"
             )
-            raise NonFiniteError(msg)
         if any(next(self._not_finite(epoch), None) for epoch in earlier):
             return
         ends = "The callback keras.callbacks.TerminateOnNaN() ends it"
@@ -259,8 +255,7 @@ def check_value(objective: str, value: float, at: At, epochs: int) -> None:
     if math.isfinite(value):
         return
     where = f"at the end of the last epoch, {epochs}" if at != "best" else f"in all {epochs} epochs"
-    msg = (
+    raise NonFiniteError(
         f"the objective {objective!r} is {value} {where}, so the trial cannot be ranked: lower "
         "the learning rate, clip the gradients, or look for invalid samples"
     )
-    raise NonFiniteError(msg)

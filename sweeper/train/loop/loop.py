@@ -430,8 +430,7 @@ class TrainingLoop:
 
 def _refuse_uncompiled(model: keras.Model) -> None:
     if not model.compiled:
-        msg = (
+        raise FactoryError(
             f"the model, {type(model).__name__} {model.name!r}, is not compiled; call "
             "model.compile(optimizer=…, loss=…) before it is trained"
         )
-        raise FactoryError(msg)

@@ -98,11 +98,10 @@ class GraphStep:
         outputs = traced.structured_outputs
         if not isinstance(outputs, dict):
             owner = type(getattr(self._step, "__self__", self._model)).__name__
-            msg = (
+            raise FactoryError(
                 f"{self._step.__name__} of {owner} returned a {type(outputs).__name__}; "
                 "expected a dict of metric names to values"
             )
-            raise FactoryError(msg)
         self.log_shapes = log_shapes(outputs)
         self.invariants = tf.nest.map_structure(lambda spec: spec.shape, outputs)
         self.zeros = tf.nest.map_structure(_zeros, outputs)
@@ -334,17 +333,17 @@ def trace(runner: Runner) -> None:
         runner.trace()
     except ValueError as error:
         if "None values not supported" in str(error) and (*parts, None)[1] is None:
-            msg = f"{name} is given without targets (y), which the loss of the model needs"
-            raise DataError(msg) from error
+            raise DataError(
+                f"{name} is given without targets (y), which the loss of the model needs"
+            ) from error
         raise
     if runner.one.reads_texts_as_numbers:
         # Such a step would fail with an error that does not name the data.
         texts = [name.array(f"[{i}]") for i, part in enumerate(parts) if _has_texts(part)]
-        msg = (
+        raise DataError(
             f"{' and '.join(texts) or name} has texts where the model, its loss or a metric needs numbers; give "
             "numbers, or begin the model with a layer for texts, such as keras.layers.TextVectorization"
         )
-        raise DataError(msg)
 
 
 def _has_texts(nest: Any) -> bool:
@@ -478,13 +477,12 @@ def _refuse_unbuilt(model: keras.Model, step: TrainingStep | None) -> None:
         if optimizer.built:
             continue
         where = "on_bind() of the step" if path.startswith("step") else "the model factory"
-        msg = (
+        raise FactoryError(
             f"{path}, a {class_name(type(optimizer))}, is not built, and on the "
             f"{strategy.num_replicas_in_sync} replicas of the {type(strategy).__name__} its slots "
             "must exist before the first step: call its build(variables), with the variables "
             f"that it trains, in {where}, or use one optimizer"
         )
-        raise FactoryError(msg)
 
 
 def take_one_step(model: keras.Model, train_step: Callable[[Any], Any], batch: Any) -> None:

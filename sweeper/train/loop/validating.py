@@ -97,11 +97,10 @@ class Validation:
                     **{_CACHED: True},
                 )
         if not isinstance(logs, Mapping):
-            msg = (
+            raise FactoryError(
                 f"{shown_method(model, 'evaluate')} was called with return_dict=True, as model.fit calls it, and "
                 f"returned {shown_value(logs)}; expected a dict of metric names to values"
             )
-            raise FactoryError(msg)
         return dict(logs)
 
     def end_epoch(self, epoch: int) -> None:
@@ -141,11 +140,10 @@ class Validation:
         test = self._test
         listening = listens_to_batches(callbacks.callbacks, test=True)
         if self._measures:
-            msg = (
+            raise FactoryError(
                 f"{shown_method(model, 'evaluate')} calls keras.Model.evaluate a second time on the data of this "
                 f"validation; give a further evaluation its own data, without {_CACHED}"
             )
-            raise FactoryError(msg)
         self._measures = True
         callbacks.on_test_begin()
         logs: Logs = {}

@@ -133,13 +133,12 @@ class FreshEntropy(Component):
         del tensors
         self._notify_taken()
         if self._elsewhere is not None:
-            msg = (
+            raise UncapturableError(
                 f"{self._elsewhere}: a random generator without a seed was made in another thread "
                 "than the training's (for example in a Python function that TensorFlow calls), "
                 "so a resumed trial would draw other numbers; give it a seed, such as "
                 "[trial.seed, the number of the sample]"
             )
-            raise UncapturableError(msg)
         return {"drawn": self.drawn}
 
     def restore(self, saved: Json, tensors: Mapping[str, Any]) -> None:

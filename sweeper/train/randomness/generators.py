@@ -53,13 +53,12 @@ class GlobalSeedGenerator(Component):
         self._later = [traced for traced in self._later if traced[0]() is not None]
         for _, name, took_in in self._later:
             if took_in is not generator:
-                msg = (
+                raise UncapturableError(
                     f"the function {name} was traced with Keras's global seed generator, which "
                     "clear_session() or set_random_seed() has since replaced; a resumed trial "
                     "would trace it with the new one. Pass your own keras.random.SeedGenerator "
                     "to the keras.random call in it"
                 )
-                raise UncapturableError(msg)
 
     def capture(self, tensors: Tensors) -> Json:
         generator = global_seed_generator()

@@ -36,11 +36,10 @@ class Replaceable:
 
     def __post_init__(self) -> None:
         if not hasattr(self.owner, self.name):
-            msg = (
+            raise ImportError(
                 f"{self.owner.__name__} has no {self.name}, which sweeper replaces {self.why}; "
                 "`sweeper doctor` shows the versions of Keras and TensorFlow that it supports"
             )
-            raise ImportError(msg)
 
     @property
     def current(self) -> Any:

@@ -52,11 +52,10 @@ def ordered_sums() -> Replacements:
         graph: Any, op_type: str, inputs: Sequence[Any], *others: Any, **options: Any
     ) -> Any:
         if op_type in _UNORDERED and len(inputs) > 2:
-            msg = (
+            raise UncapturableError(
                 f"tf.raw_ops.{op_type} adds {len(inputs)} tensors in an order that depends on timing, so a "
                 "resumed trial would differ in the last bits; use tf.add_n"
             )
-            raise UncapturableError(msg)
         operation = create(graph, op_type, inputs, *others, **options)
         if op_type in _SUMS:
             operation._set_attr(_REWRITTEN, AttrValue(b=True))

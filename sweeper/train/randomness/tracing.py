@@ -90,13 +90,12 @@ def refuse_hidden_randomness(graph: Any, label: str) -> None:
         if line is None:
             stack = outward(sys._getframe(1))
             line = users_line((frame.f_code.co_filename, frame.f_lineno) for frame in stack)
-        msg = (
+        raise UncapturableError(
             f"{label} holds the random op {op.type} ({op.name}{f', {line}' if line else ''}), whose "
             "state lives in TensorFlow's kernel where no checkpoint can reach it, so a resumed "
             "trial would draw other numbers; use keras.random with a keras.random.SeedGenerator, "
             "tf.random.stateless_* or a tf.random.Generator"
         )
-        raise UncapturableError(msg)
 
 
 def _random_operations(graph: Any, visited: set[int]) -> Iterator[Any]:

@@ -82,11 +82,10 @@ def split_arrays(data: Data) -> tuple[Batch, Batch]:
     samples = _common_length(_map_arrays(batch, partial(_standardize, name)), name)
     split = math.floor(samples * (1.0 - fraction))
     if split in (0, samples):
-        msg = (
+        raise DataError(
             f"{shown_option(data, 'validation_split', fraction)} of {samples:,} samples leaves {split:,} for "
             f"training and {samples - split:,} for validation; both need at least 1"
         )
-        raise DataError(msg)
     return (
         _map_arrays(batch, lambda array, _: array[:split]),
         _map_arrays(batch, lambda array, _: array[split:]),
@@ -114,8 +113,9 @@ def _as_tuple(data: Batch, name: PartName) -> tuple[Any, ...]:
     parts = isinstance(data, tuple | list) and not is_texts(data)
     batch = tuple(data) if parts else (data,)
     if not 1 <= len(batch) <= 3:
-        msg = f"{name} is a tuple of {len(batch)}; expected (x, y) or (x, y, sample_weight)"
-        raise DataError(msg)
+        raise DataError(
+            f"{name} is a tuple of {len(batch)}; expected (x, y) or (x, y, sample_weight)"
+        )
     return batch
 
 
@@ -134,19 +134,17 @@ def _map_arrays(nest: Any, function: Callable[[Any, str], Any], path: str = "") 
 def _to_numpy(name: PartName, value: Any, path: str) -> Any:
     kind = type(value)
     if "sparse" in f"{kind.__module__}.{kind.__qualname__}".lower():
-        msg = (
+        raise DataError(
             f"{name.array(path)} is a sparse {kind.__qualname__}, whose samples cannot be selected by "
             "index; give its dense array, or a tf.data.Dataset of sparse batches"
         )
-        raise DataError(msg)
     if is_ragged(value):
         return value
     if not (hasattr(value, "__array__") or isinstance(value, int | float)):
-        msg = (
+        raise DataError(
             f"{name.array(path)} is a {kind.__name__}; expected a NumPy array, or a tuple, list "
             "or dict of arrays"
         )
-        raise DataError(msg)
     if kind.__module__.startswith("pandas"):
         array = value.to_numpy()
         return array[:, np.newaxis] if kind.__qualname__ == "Series" else array
@@ -163,11 +161,10 @@ def _as_texts(name: PartName, array: Any, path: str) -> Any:
     for index, value in np.ndenumerate(array):
         if not isinstance(value, str | bytes):
             where = "".join(f"[{i}]" for i in index)
-            msg = (
+            raise DataError(
                 f"{name.array(path)} is an array of Python objects, and its element {where} is a "
                 f"{type(value).__name__}; give numbers of one type, or texts (str) only"
             )
-            raise DataError(msg)
     return array
 
 
@@ -179,8 +176,9 @@ def _standardize(name: PartName, array: Any, path: str) -> Any:
 
         return tf.cast(array, keras.config.floatx()) if array.dtype.is_floating else array
     if array.ndim == 0:
-        msg = f"{name.array(path)} is the single value {array!s}; expected an array of samples, such as np.array([…])"
-        raise DataError(msg)
+        raise DataError(
+            f"{name.array(path)} is the single value {array!s}; expected an array of samples, such as np.array([…])"
+        )
     if array.dtype == object or array.dtype.kind in _TEXT_KINDS:
         return _as_texts(name, array, path)
     if np.issubdtype(array.dtype, np.floating):
@@ -196,14 +194,13 @@ def _common_length(nest: Any, name: PartName) -> int:
 
     _map_arrays(nest, note)
     if not lengths:
-        msg = f"{name} contains no array"
-        raise DataError(msg)
+        raise DataError(f"{name} contains no array")
     if len(set(lengths.values())) != 1:
         counts = ", ".join(f"{name.array(path)} has {length:,}" for path, length in lengths.items())
-        msg = f"the arrays have different numbers of samples: {counts}; the numbers must be equal"
-        raise DataError(msg)
+        raise DataError(
+            f"the arrays have different numbers of samples: {counts}; the numbers must be equal"
+        )
     (samples,) = set(lengths.values())
     if samples == 0:
-        msg = f"{name} contains arrays without samples"
-        raise DataError(msg)
+        raise DataError(f"{name} contains arrays without samples")
     return samples

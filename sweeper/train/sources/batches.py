@@ -57,8 +57,9 @@ class BatchSpec:
         try:
             tf.nest.assert_same_structure(self.structure, batch)
         except (TypeError, ValueError) as error:
-            msg = f"{self.name}: {label} has another structure than the first: {error}"
-            raise DataError(msg) from None
+            raise DataError(
+                f"{self.name}: {label} has another structure than the first: {error}"
+            ) from None
         tensors = []
         for spec, leaf in zip(tf.nest.flatten(self.structure), tf.nest.flatten(batch), strict=True):
             if not _is_spec(spec):
@@ -68,15 +69,13 @@ class BatchSpec:
                 if isinstance(spec, tf.TensorSpec):
                     value = tf.convert_to_tensor(value, dtype=spec.dtype)
             except (TypeError, ValueError) as error:
-                msg = f"{self.name}: {label} cannot become a tensor: {error}"
-                raise DataError(msg) from None
+                raise DataError(f"{self.name}: {label} cannot become a tensor: {error}") from None
             if not spec.is_compatible_with(value):
-                msg = (
+                raise DataError(
                     f"{self.name}: {label} has {_form(value)} of shape {tuple(value.shape)}; "
                     f"the first batches had {_form(spec)} of {tuple(spec.shape)} (None: any); pad to one shape, or give "
                     "tf.data.Dataset.from_generator(…, output_signature=…) with the shapes"
                 )
-                raise DataError(msg)
             tensors.append(value)
         return tensors
 
@@ -98,11 +97,10 @@ def standardize_batch(
         batch = (batch,)
     if not isinstance(batch, dict) and not (isinstance(batch, tuple) and 1 <= len(batch) <= 3):
         kind = f"tuple of {len(batch)}" if isinstance(batch, tuple) else type(batch).__name__
-        msg = (
+        raise DataError(
             f"{name}: a batch is a {kind}; expected (x,), (x, y) or (x, y, sample_weight), "
             "or a dict of inputs"
         )
-        raise DataError(msg)
     return batch if class_weight is None else with_class_weight(batch, class_weight, name)
 
 
@@ -118,24 +116,21 @@ def with_class_weight(batch: Any, class_weight: Mapping[int, float], name: PartN
 def _check_weighable(batch: Any, name: PartName) -> None:
     pair = isinstance(batch, tuple) and len(batch) == 2
     if not pair or tf.nest.is_nested(batch[1]) or isinstance(batch[1], tf.RaggedTensor):
-        msg = (
+        raise DataError(
             f"{name}: class_weight needs batches (x, y) with a single "
             "array of targets and no sample weights"
         )
-        raise DataError(msg)
 
 
 def spec_of(batches: Iterable[Batch], name: PartName) -> BatchSpec:
     """Return the common specification of the first of ``batches``, with any number of samples."""
     first = list(islice(batches, _PEEKED))
     if not first:
-        msg = f"{name} has no batch; expected at least one in an epoch"
-        raise DataError(msg)
+        raise DataError(f"{name} has no batch; expected at least one in an epoch")
     try:
         structure = tf.nest.map_structure(lambda *leaves: _spec(leaves, name), *first)
     except (TypeError, ValueError) as error:
-        msg = f"{name}: the first batches have different structures: {error}"
-        raise DataError(msg) from None
+        raise DataError(f"{name}: the first batches have different structures: {error}") from None
     return BatchSpec(structure, name)
 
 
@@ -167,11 +162,10 @@ def _spec(leaves: Sequence[Any], name: PartName) -> Any:
     dtypes = {tf.as_dtype(tensor.dtype) for tensor in tensors}
     if len(ranks) != 1 or len(dtypes) != 1 or 0 in ranks:
         forms = ", ".join(f"{t.dtype}{list(t.shape)}" for t in tensors)
-        msg = (
+        raise DataError(
             f"{name}: the first batches have {forms} in the same place; expected arrays "
             "of one dtype and one rank, at least 1"
         )
-        raise DataError(msg)
     shapes = zip(*(tuple(tensor.shape) for tensor in tensors), strict=True)
     shape = [sizes[0] if len(set(sizes)) == 1 else None for sizes in shapes]
     return _spec_like(tensors[0], [None, *shape[1:]], dtypes.pop())
@@ -220,11 +214,10 @@ def _sparse_or_same(leaf: Any) -> Any:
 def _array(leaf: Any, name: PartName) -> Any:
     array = np.asarray(leaf)
     if array.dtype == object:
-        msg = (
+        raise DataError(
             f"{name}: a batch contains a {type(leaf).__name__}, an array of Python "
             "objects; give numbers of one type"
         )
-        raise DataError(msg)
     return array
 
 

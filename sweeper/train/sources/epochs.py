@@ -33,11 +33,10 @@ class EpochFunctionSource(DataSource):
         try:
             inspect.signature(function).bind(0)
         except TypeError as error:
-            msg = (
+            raise DataError(
                 f"{self.name} is the function {self._shown}, which cannot be called with an "
                 f"epoch ({error}); expected `epoch -> iterable of batches`, lambda epoch: …"
-            )
-            raise DataError(msg) from None
+            ) from None
         except ValueError:
             pass  # the signature of a function in C is unknown
 
@@ -57,11 +56,10 @@ class EpochFunctionSource(DataSource):
         """Return the batches of epoch ``pass_``; the first ``step`` batches are drawn and dropped."""
         iterable = self._function(pass_)
         if not isinstance(iterable, Iterable):
-            msg = (
+            raise DataError(
                 f"{self.name}: {self._shown}({pass_}) returned {shown_value(iterable)}; expected an "
                 "iterable of batches"
             )
-            raise DataError(msg)
         batches = iter(iterable)
         # Dropped now, not with the first batch, while random generators have their state of the opening.
         self.drop(batches, step, f"{self._shown}({pass_})")

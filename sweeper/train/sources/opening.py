@@ -43,23 +43,20 @@ def open_sources(
     validation = data.validation
     if train is None:
         name = PartName.of(data, "train")
-        msg = f"{name} is not given, the training data: {name.kinds}"
-        raise DataError(msg)
+        raise DataError(f"{name} is not given, the training data: {name.kinds}")
     if data.validation_split:
         if not is_arrays(train):
-            msg = (
+            raise DataError(
                 f"{shown_option(data, 'validation_split', data.validation_split)} needs arrays, and "
                 f"{PartName.of(data, 'train')} is a {kind_of(train)}; give "
                 f"{PartName.of(data, 'validation')} instead"
             )
-            raise DataError(msg)
         train, validation = split_arrays(data)
     order = seed if data.shuffle else None
     options = SourceOptions(PartName.of(data, "train"), notify, order, data.class_weight)
     source = _open(train, options, batch_size=data.batch_size)
     if source.endless and data.steps_per_epoch is None:
-        msg = f"{source.name} never ends; give {shown_option(data, 'steps_per_epoch')}"
-        raise DataError(msg)
+        raise DataError(f"{source.name} never ends; give {shown_option(data, 'steps_per_epoch')}")
     if validation is None:
         return source, None
     test = _open_to_measure(data, "validation", validation, data.validation_steps, notify)
@@ -147,12 +144,11 @@ def open_held_out(data: Data, notify: Callable[[str], None]) -> HeldOut | None:
         return None
     source = _open_to_measure(data, name, held_out, limit, notify)
     if source.reshuffling:
-        msg = (
+        raise DataError(
             f"{source.name} is reshuffled at each iteration, so every checkpoint would "
             "be measured on another order; leave the shuffle out, or give it "
             "reshuffle_each_iteration=False"
         )
-        raise DataError(msg)
     return HeldOut(name, held_out, source, limit)
 
 
@@ -168,8 +164,7 @@ def _open_to_measure(
         cure = f"give {shown_option(data, 'validation_steps')}"
         if name == "test":
             cure = "make it finite, for example with take(…)"
-        msg = f"{source.name} never ends; {cure}"
-        raise DataError(msg)
+        raise DataError(f"{source.name} never ends; {cure}")
     return source
 
 
@@ -183,17 +178,15 @@ def _open(
     if is_grain(data):
         return GrainSource(data, options)
     if hasattr(data, "__next__"):
-        msg = (
+        raise DataError(
             f"{options.name} is a {kind_of(data)}, whose position cannot be saved and which is "
             f"exhausted after one epoch; pass the function that makes it, {options.name.shown('lambda epoch: …')}"
         )
-        raise DataError(msg)
     if is_arrays(data):
         return ArraySource(data, options, batch_size=batch_size)
     if callable(data):
         return EpochFunctionSource(data, options)
-    msg = f"{options.name} is a {kind_of(data)}; expected {options.name.kinds}"
-    raise DataError(msg)
+    raise DataError(f"{options.name} is a {kind_of(data)}; expected {options.name.kinds}")
 
 
 def _check_shared(
@@ -211,8 +204,9 @@ def _check_shared(
     )
     advice = "split it before every shuffle, or give each reshuffle_each_iteration=False"
     if data.steps_per_epoch is not None or data.validation_steps is not None:
-        msg = f"{problem}, and a resumed training could not split them as before; {advice}"
-        raise DataError(msg)
+        raise DataError(
+            f"{problem}, and a resumed training could not split them as before; {advice}"
+        )
     notify(f"{problem}, and the validation measures samples that were trained on; {advice}")
 
 

@@ -45,13 +45,12 @@ class PyDatasetSource(DataSource):
         random_state = _global_random()
         self._spec = spec_of(map(self._batch, self._indices(0)), self.name)
         if watch is not None and (watch.changed() or random_state != _global_random()):
-            msg = (
+            raise UncapturableError(
                 f"{label}: making a batch changes the dataset or draws from NumPy's or Python's "
                 f"global generator, and with workers={dataset.workers} the batches would depend "
                 "on which thread comes first; draw from np.random.default_rng([seed, index]) in "
                 "__getitem__, or use workers=1"
             )
-            raise UncapturableError(msg)
         self._between = watch
         if dataset.use_multiprocessing:
             self.notify(
@@ -87,11 +86,10 @@ class PyDatasetSource(DataSource):
 
     def capture(self, name: str, tensors: Tensors) -> Json:
         if self._between is not None and self._between.changed():
-            msg = (
+            raise UncapturableError(
                 f"{self._shown}: making batches has changed the dataset, and with "
                 f"workers={self._dataset.workers} it is read ahead of the training; use workers=1"
             )
-            raise UncapturableError(msg)
         if not tells_its_state(self._dataset):
             return None
         path = f"{name}/state"
@@ -100,8 +98,9 @@ class PyDatasetSource(DataSource):
     def restore(self, name: str, saved: Json, tensors: Mapping[str, Any]) -> None:
         del name
         if (saved is not None) is not tells_its_state(self._dataset):
-            msg = f"{self._shown} gained or lost get_state and set_state since the checkpoint"
-            raise RestoreError(msg)
+            raise RestoreError(
+                f"{self._shown} gained or lost get_state and set_state since the checkpoint"
+            )
         if saved is not None:
             self._dataset.set_state(decode(saved["state"], tensors))
         self._note_changes()

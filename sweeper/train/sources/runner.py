@@ -126,8 +126,9 @@ class Reader:
         """Record that the iterator is exhausted; return whether the epoch continues with another pass."""
         position = self._at
         if position.drawn == 0:
-            msg = f"{self.source.name} yielded no batch in epoch {position.epoch}; expected at least one"
-            raise DataError(msg)
+            raise DataError(
+                f"{self.source.name} yielded no batch in epoch {position.epoch}; expected at least one"
+            )
         if not self.continues:
             return False
         self._close()

@@ -150,24 +150,22 @@ def refuse_captured_shuffle(node: Any, name: PartName) -> None:
         graph = gen_dataset_ops.dataset_to_graph_v2(dataset, external_state_policy=_IGNORE_STATE)
         for op in ops(graph_pb2.GraphDef.FromString(graph.numpy())):
             if any(op.attr[attribute].b for attribute in _RESHUFFLES):
-                msg = (
+                raise UncapturableError(
                     f"{name}: the function of {type(node).__name__.strip('_')} reads a "
                     f"dataset made outside it, with a {op.op} that draws a new seed at each "
                     "iteration; the number of draws cannot be saved. Make that dataset inside the "
                     "function, or give its shuffle reshuffle_each_iteration=False"
                 )
-                raise UncapturableError(msg)
 
 
 def refuse_unseeded(op: Any, node: Any, name: PartName) -> None:
     """Raise UncapturableError for an op of a function of ``node`` that is random and has no seed."""
     if op.op in STATEFUL_RANDOM and not (op.attr["seed"].i or op.attr["seed2"].i):
-        msg = (
+        raise UncapturableError(
             f"{name}: the function of {type(node).__name__.strip('_')} contains the "
             f"random op {op.op} ({op.name}), which has no seed: TensorFlow draws one that cannot "
             f"be saved; {name.seeding}, or give the op a seed"
         )
-        raise UncapturableError(msg)
 
 
 def _writes(op: Any) -> bool:
@@ -251,14 +249,13 @@ class TfDataSource(DataSource):
         limited = limit is not None and not 0 <= self._cardinality <= limit
         self._seeds = PassSeeds(self.reshuffling.values(), cached(dataset))
         if self.written and (limited or not cached(dataset).isdisjoint(writing)):
-            msg = (
+            raise UncapturableError(
                 f"{self.name}: a function of this dataset writes a variable (for example of a "
                 "Keras layer or generator with random state), and is not called exactly once for "
                 "each element of an epoch: a cache() keeps its results, or validation_steps ends an "
                 "iteration early. Call cache() before it, add a take(…) at the end, or put the layer into "
                 "the model"
             )
-            raise UncapturableError(msg)
         self._notice_reading(stateful, limited=limited)
         interleaves = (node for node in parts if type(node).__name__ in _INTERLEAVES)
         sized = any(int(node._cycle_length) == tf.data.AUTOTUNE for node in interleaves)
@@ -310,34 +307,31 @@ class TfDataSource(DataSource):
         del name, tensors
         processors = saved.get("processors", self._processors)
         if processors != self._processors:
-            msg = (
+            raise RestoreError(
                 f"{self.name}: an interleave(…) without cycle_length read {processors} inputs "
                 "at once where the checkpoint was written, one for each processor, and would "
                 f"read {self._processors} here, in another order; resume on a machine with {processors} "
                 "processors, or train from the beginning with cycle_length=…"
             )
-            raise RestoreError(msg)
 
     def _check_batched(self, dataset: Any) -> None:
         for spec in tf.nest.flatten(dataset.element_spec):
             shape = getattr(spec, "shape", None)
             if shape is not None and shape.rank == 0:
-                msg = (
+                raise DataError(
                     f"{self.name}: the dataset's elements are single samples, {spec}; "
                     "call .batch(…) on it"
                 )
-                raise DataError(msg)
 
     def _reshuffles(self, node: Any) -> bool:
         kind = type(node).__name__
         if kind not in SEEDED:
             return False
         if not np.any(node._seed) and not np.any(node._seed2):
-            msg = (
+            raise UncapturableError(
                 f"{self.name}: {kind.strip('_')} has no seed, so TensorFlow draws one "
                 f"that cannot be saved; {self.name.seeding}, or give it seed=…"
             )
-            raise UncapturableError(msg)
         return draws_new_seeds(node)
 
     def _read_functions(self, parts: Iterable[Any]) -> tuple[set[str], dict[int, list[Any]]]:

@@ -89,11 +89,10 @@ def cut_back(logger: keras.callbacks.CSVLogger, size: int) -> None:
     file = Path(logger.filename)
     length = size_of(logger)
     if length < size:
-        msg = (
+        raise RestoreError(
             f"CSVLogger's file {file} has {length} bytes, and had {size} at the checkpoint: rows are "
             "missing; restore the file, or train from the beginning"
         )
-        raise RestoreError(msg)
     _truncate(file, size)
     logger.append = True
 
@@ -272,16 +271,14 @@ def without_superfluous(
 def _refuse(callback: keras.callbacks.Callback) -> None:
     for refused, reason in REFUSED.items():
         if isinstance(callback, refused):
-            msg = f"callback {type(callback).__name__} cannot be used: {reason}"
-            raise UncapturableError(msg)
+            raise UncapturableError(f"callback {type(callback).__name__} cannot be used: {reason}")
     for base in LEFT_OUT:
         if isinstance(callback, base):
-            msg = (
+            raise UncapturableError(
                 f"callback {type(callback).__name__} cannot be used: it extends {base.__name__}, "
                 "which would overwrite the weights and epochs that sweeper restores; move its "
                 "other code to a keras.callbacks.Callback"
             )
-            raise UncapturableError(msg)
 
 
 def _name(callback: keras.callbacks.Callback) -> str:
@@ -353,10 +350,9 @@ def check_trackable(name: str, value: object) -> None:
         or type(value) in (random.Random, np.random.RandomState)
     ):
         return
-    msg = (
+    raise UncapturableError(
         f"track({name!r}, …) was given a {class_name(type(value))}, whose value cannot be "
         "restored; give a tf.Variable, a tf.random.Generator, a Keras layer, optimizer, metric "
         "or SeedGenerator, a NumPy Generator, or an object with get_state() and set_state(state) "
         "(for a counter: tf.Variable(0, trainable=False))"
     )
-    raise UncapturableError(msg)

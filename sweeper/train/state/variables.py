@@ -140,12 +140,11 @@ def refuse_misfits(
     """Raise RestoreError if there are mismatches between a checkpoint and ``target``."""
     if misfits:
         lines = "\n  ".join(misfits)
-        msg = (
+        raise RestoreError(
             f"checkpoint {loaded.path} does not fit {target}:\n  {lines}\n"
             "The code has changed since the checkpoint was written; undo the change, or "
             f"{cure}"
         )
-        raise RestoreError(msg)
 
 
 def weights_digest(model: keras.Model) -> str:
@@ -354,13 +353,12 @@ class FixedParts(Component):
         }
 
     def _refuse(self, name: str, earlier: Any, current: Any) -> None:
-        msg = (
+        raise UncapturableError(
             f"{name} was replaced during training: it was {_shown(earlier)}, and is "
             f"{'another' if _shown(earlier) == _shown(current) else _shown(current)} now. The traced step "
             "still uses the first, and a resumed trial would use the factory's; compile the model and make "
             f"settings once, in the factory, and change values instead; {_TWO_PHASES}"
         )
-        raise UncapturableError(msg)
 
     def _refuse_variables(self, name: str, earlier: Sequence[Any], current: Sequence[Any]) -> None:
         earlier_ids = {id(v) for v in earlier}
@@ -371,12 +369,11 @@ class FixedParts(Component):
             f"gained {added[0]}" if added else f"lost {gone[0]}" if gone else "changed their order"
         )
         more = max(len(added or gone) - 1, 0)
-        msg = (
+        raise UncapturableError(
             f"the {name}'s variables {change}{f' and {more} more' if more else ''} during training, so "
             "a checkpoint would not fit the model that the factory makes; make all variables in the "
             f"factory or in build(), before training; {_TWO_PHASES}"
         )
-        raise UncapturableError(msg)
 
 
 def _shown(part: Any) -> str:

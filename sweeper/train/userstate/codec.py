@@ -230,8 +230,7 @@ class UserDecoder(Decoder):
     def object_at(self, path: str) -> Any:
         """Return the object at ``path`` at the start of training."""
         if path not in self._nodes:
-            msg = f"{path} existed when training started, and does not exist now"
-            raise UnplaceableError(msg)
+            raise UnplaceableError(f"{path} existed when training started, and does not exist now")
         return self._nodes[path].obj
 
     def _method(self, node: Json) -> Any:
@@ -239,11 +238,10 @@ class UserDecoder(Decoder):
         method = inspect.getattr_static(type(owner), node["name"], None)
         if isinstance(method, types.FunctionType):
             return types.MethodType(method, owner)
-        msg = (
+        raise UnplaceableError(
             f"it contains the method {node['name']!r} of a {type(owner).__qualname__}, which does "
             "not exist now"
         )
-        raise UnplaceableError(msg)
 
     def _view(self, node: Json) -> Any:
         return np.ndarray(
@@ -264,8 +262,7 @@ class UserDecoder(Decoder):
     def _bar(self, node: Json) -> Any:
         cls = self.class_of(node)
         if cls is not keras.utils.Progbar and not is_of_tqdm(cls):
-            msg = f"it contains a progress bar, and {cls.__name__} is not one now"
-            raise UnplaceableError(msg)
+            raise UnplaceableError(f"it contains a progress bar, and {cls.__name__} is not one now")
         return cls(**node["v"])
 
     def _seeds(self, node: Json) -> Any:
@@ -276,8 +273,9 @@ class UserDecoder(Decoder):
     def _metric(self, node: Json) -> Any:
         cls = getattr(keras.metrics, node["class"], None)
         if cls is None:
-            msg = f"it contains a metric {node['class']}, which Keras does not have now"
-            raise UnplaceableError(msg)
+            raise UnplaceableError(
+                f"it contains a metric {node['class']}, which Keras does not have now"
+            )
         metric = cls.from_config(self.decode(node["config"]))
         for variable, key in zip(metric.variables, node["v"], strict=True):
             variable.assign(self.tensors[key])

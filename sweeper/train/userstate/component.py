@@ -152,13 +152,12 @@ class UserState(Component):
             holder = holders.get(variable_id)
             if holder is None or ids.count(variable_id) > 1 or _key(holder) in in_step:
                 label = "a variable" if holder is None else holder.path
-                msg = (
+                raise UncapturableError(
                     f"{label} is written by a function of a dataset, which reads ahead of the "
                     "training, and is also used elsewhere or not found in the study's code; so "
                     "its value at a checkpoint belongs to no position. Give the function its own "
                     "layer or generator"
                 )
-                raise UncapturableError(msg)
 
     def undo(self) -> None:
         covered = self._covered()
@@ -194,14 +193,13 @@ class UserState(Component):
             for path, constant in values.items():
                 if same(constant, current.get(path, MISSING)):
                     continue
-                msg = (
+                raise UncapturableError(
                     f"{getattr(function, '__qualname__', function)} was traced by TensorFlow during "
                     f"training, with {path} = {constant!r} as a constant in its graph, and {path} is "
                     f"{current.get(path, MISSING)!r} now: this training continues with the first value, "
                     f"and a resumed one would be traced with the second. Pass {path} to the "
                     "function as a tensor, or keep it in a tf.Variable"
                 )
-                raise UncapturableError(msg)
 
     def _check_built(self) -> None:
         """Refuse an object that was first used during training, and is not a part of the model."""
@@ -210,12 +208,11 @@ class UserState(Component):
         covered = self._covered() | self._walk.nodes.keys()
         for node in self._unbuilt:
             if not covered.issuperset(map(id, framework_variables(node.obj) or ())):
-                msg = (
+                raise UncapturableError(
                     f"{node.path}, a {class_name(type(node.obj))}, created its variables during "
                     "training, and a resumed trial would have it without them; build it in the "
                     "factory: call its build(…), or call it once"
                 )
-                raise UncapturableError(msg)
 
     def capture(self, tensors: Tensors) -> Json:
         self._check_baked()
@@ -321,11 +318,10 @@ def _restoring(path: str) -> Iterator[None]:
     try:
         yield
     except (UnplaceableError, AttributeError, KeyError, TypeError, ValueError) as error:
-        msg = (
+        raise RestoreError(
             f"{path} cannot be restored from the checkpoint: {error}; the code has changed since "
             "it was written: undo the change, or train from the beginning"
-        )
-        raise RestoreError(msg) from error
+        ) from error
 
 
 def _is_unbuilt(obj: Any) -> bool:

@@ -97,20 +97,21 @@ def match_warm_start(options: WarmStart, model: keras.Model) -> WarmValues:
     located = locate(options)
     digest = located.digest()
     if options.digest not in (None, digest):
-        msg = (
+        raise CheckpointError(
             f"the warm start {located.path} has changed: its digest is {digest}, expected "
             f"{options.digest}; restore the file with which the study started, or give the study "
             "another name"
         )
-        raise CheckpointError(msg)
     try:
         weights = read_weights(located, model, options)
     except OSError as error:
-        msg = f"the warm start {located.path} cannot be read: {error}; check the disk, then resume"
-        raise CheckpointError(msg) from error
+        raise CheckpointError(
+            f"the warm start {located.path} cannot be read: {error}; check the disk, then resume"
+        ) from error
     if located.digest() != digest:
-        msg = f"the warm start {located.path} was changed while it was read; start again"
-        raise CheckpointError(msg)
+        raise CheckpointError(
+            f"the warm start {located.path} was changed while it was read; start again"
+        )
     taken = {match.key for match in weights.matches}
     extra = [name for name in weights.values if name not in taken]
     fitting, mismatches = _compare(weights.matches, weights.values, extra)
@@ -165,20 +166,17 @@ def _compare_optimizer(model: keras.Model, weights: StoredWeights, path: str) ->
     """Compare the optimizer's variables, by their order, without its learning rate."""
     optimizer = getattr(model, "optimizer", None)
     if optimizer is None or not optimizer.built:
-        msg = (
+        raise WarmStartError(
             f"optimizer=True: the model {model.name!r} has no optimizer with variables before its "
             "first step; leave it out (optimizer=False)"
         )
-        raise WarmStartError(msg)
     if weights.optimizer is None:
-        msg = (
+        raise WarmStartError(
             f"optimizer=True: the warm start {path} is a {weights.kind} file; an optimizer's state is "
             "taken from a checkpoint of sweeper's only (WarmStart.from_trial)"
         )
-        raise WarmStartError(msg)
     if not weights.optimizer:
-        msg = f"the warm start {path} has no optimizer state"
-        raise WarmStartError(msg)
+        raise WarmStartError(f"the warm start {path} has no optimizer state")
     rate = getattr(optimizer, "inner_optimizer", optimizer)._learning_rate
     names = list(weights.optimizer)
     variables = optimizer.variables
@@ -206,12 +204,11 @@ def _check_built(model: keras.Model) -> None:
     late = [layer.name for layer in inner if not layer.built]
     if not variables_of(model) or (model.run_eagerly and late):
         named = ", ".join(map(repr, late[:_MOST_NAMES])) or repr(model.name)
-        msg = (
+        raise WarmStartError(
             f"the model {model.name!r} has no variables yet in {named}, so a warm start would "
             "have no effect there; build it in the model factory: model.build(shape), or call it "
             "on a batch"
         )
-        raise WarmStartError(msg)
 
 
 def read_weights(located: LocatedFile, model: keras.Model, options: WarmStart) -> StoredWeights:
@@ -240,14 +237,14 @@ def _read_sweeper(path: Location, model: keras.Model) -> StoredWeights:
     try:
         loaded = load_checkpoint(path)
     except CorruptCheckpointError as error:
-        msg = f"the warm start {path} is damaged: {error}; give another checkpoint of its trial"
-        raise WarmStartError(msg) from error
+        raise WarmStartError(
+            f"the warm start {path} is damaged: {error}; give another checkpoint of its trial"
+        ) from error
     if same := loaded.state.get("same_as"):
-        msg = (
+        raise WarmStartError(
             f"the warm start {path} is the model at the end of a trial, which only names the checkpoint that it "
             f"equals; give that one, {same['name']}, or WarmStart.from_trial(…)"
         )
-        raise WarmStartError(msg)
     stored_paths: list[str] = loaded.state["model"]
     variables = list({id(v): v for v in model.variables}.values())
     variable_paths = [v.path for v in variables]
@@ -319,18 +316,16 @@ def _read_keras_file(path: Path, model: keras.Model) -> StoredWeights:
             names = archive.namelist()
             if _WEIGHTS not in names:
                 some = ", ".join(names[:6]) or "nothing"
-                msg = (
+                raise WarmStartError(
                     f"the warm start {path} is a zip file with {some}; expected a .keras file "
                     f"with {_WEIGHTS} in it, as model.save('….keras') writes it"
                 )
-                raise WarmStartError(msg)
             content = archive.read(_WEIGHTS)
     except (zipfile.BadZipFile, EOFError, OSError) as error:
-        msg = (
+        raise WarmStartError(
             f"the warm start {path} is not a complete .keras file ({error}); it may have been "
             "truncated: write it again"
-        )
-        raise WarmStartError(msg) from error
+        ) from error
     return _read_hdf5(io.BytesIO(content), path, model, "Keras model")
 
 
@@ -343,26 +338,23 @@ def _read_hdf5(file: Path | BinaryIO, path: Path, model: keras.Model, kind: str)
     try:
         with h5py.File(file, "r") as opened:
             if "layer_names" in opened.get("model_weights", opened).attrs:
-                msg = (
+                raise WarmStartError(
                     f"the warm start {path} has the HDF5 layout of Keras 2; load it into a model "
                     "with model.load_weights, and write that with save_weights('….weights.h5')"
                 )
-                raise WarmStartError(msg)
             values, layers = _datasets(opened)
     except OSError as error:
-        msg = (
+        raise WarmStartError(
             f"the warm start {path} cannot be read as HDF5 ({error}); it may have been "
             "truncated: write it again"
-        )
-        raise WarmStartError(msg) from error
+        ) from error
     values = {n: v for n, v in values.items() if not n.startswith("optimizer/")}
     if not any("/vars/" in f"/{name}" for name in values):
         some = ", ".join(list(values)[:4]) or "no values"
-        msg = (
+        raise WarmStartError(
             f"the warm start {path} is an HDF5 file with {some}; expected Keras "
             "weights, a file of model.save_weights('….weights.h5')"
         )
-        raise WarmStartError(msg)
     recorded = _RecordingStore()
     _save_state(model, recorded, None, "", set())
     matches = []
@@ -480,23 +472,21 @@ def _read_tensorflow(prefix: Path, model: keras.Model, options: WarmStart) -> St
         nodes = _object_graph(reader.get_tensor(_GRAPH)) if _GRAPH in shapes else []
         if not nodes:
             some = ", ".join(sorted(shapes)[:3]) or "no values"
-            msg = (
+            raise WarmStartError(
                 f"the warm start {prefix} is a TensorFlow 1 checkpoint, which stores values by "
                 f"the names of graph variables ({some}); expected an object-based one: load it "
                 "into a model with TensorFlow 1's API, and write that with tf.train.Checkpoint "
                 "or save_weights"
             )
-            raise WarmStartError(msg)
         root = _root_of(model, nodes, shapes, options, prefix)
         below = _values_below(nodes, root)
         values = {name: np.asarray(reader.get_tensor(key)) for key, name in below.items()}
     except _UNREADABLE as error:
         first = str(error).strip().partition("\n")[0]
-        msg = (
+        raise WarmStartError(
             f"the warm start {prefix} cannot be read as a TensorFlow checkpoint ({first}); it "
             "may have been cut off, or one of its files is missing: copy it again"
-        )
-        raise WarmStartError(msg) from error
+        ) from error
     walked = _walk(nodes, root, model)
     model_ids = {id(v) for v in model.variables}
     # A tf.Variable of the user's is in the checkpoint, but not in Keras's list.
@@ -623,8 +613,7 @@ def _root_of(
             node = None if node is None else _child(nodes, node, name)
         if node is None:
             names = ", ".join(sorted(children)) or "nothing"
-            msg = f"the warm start {prefix} has no {options.root!r}; it has {names}"
-            raise WarmStartError(msg)
+            raise WarmStartError(f"the warm start {prefix} has no {options.root!r}; it has {names}")
         return node
     fitting: dict[frozenset[str], tuple[int, str]] = {}
     for name, node in [("", 0), *sorted(children.items())]:
@@ -637,9 +626,8 @@ def _root_of(
     best = [candidate for keys, candidate in fitting.items() if len(keys) == most]
     if most and len(best) > 1:
         named = " or ".join(f"root={name!r}" for _, name in best)
-        msg = (
+        raise WarmStartError(
             f"the warm start {prefix} has {len(best)} objects that fit the model "
             f"{model.name!r} equally; choose one: {named}"
         )
-        raise WarmStartError(msg)
     return best[0][0]

@@ -73,8 +73,9 @@ class LocatedFile:
                 with file.open("rb") as opened:
                     hashlib.file_digest(opened, lambda: hashed)
         except OSError as error:
-            msg = f"the warm start {self.path} cannot be read: {error}; check the disk, then resume"
-            raise CheckpointError(msg) from error
+            raise CheckpointError(
+                f"the warm start {self.path} cannot be read: {error}; check the disk, then resume"
+            ) from error
         return hashed.hexdigest()
 
 
@@ -87,15 +88,15 @@ def locate(options: WarmStart) -> LocatedFile:
         if path.is_file():
             return _of_file(path)
     except OSError as error:
-        msg = f"the warm start {path} cannot be read: {error}"
-        raise WarmStartError(msg) from error
+        raise WarmStartError(f"the warm start {path} cannot be read: {error}") from error
     prefixed = _prefix(path)
     if prefixed is not None:
         return prefixed
     near = sorted(p.name for p in path.parent.iterdir()) if path.parent.is_dir() else None
     contents = "there is no such directory" if near is None else f"the directory has {_some(near)}"
-    msg = f"the warm start {path.absolute()} does not exist ({contents}); {EXPECTED}"
-    raise WarmStartError(msg)
+    raise WarmStartError(
+        f"the warm start {path.absolute()} does not exist ({contents}); {EXPECTED}"
+    )
 
 
 def describe_warm_start(options: WarmStart) -> dict[str, Any]:
@@ -134,8 +135,9 @@ def _of_file(path: Path) -> LocatedFile:
     if path.name == "checkpoint":
         return _in_directory(path.parent, WarmStart(path.parent))
     content = "an empty file" if not head else f"a file that begins with {head!r}"
-    msg = f"the warm start {path} is {content}, which is not a known format; {EXPECTED}"
-    raise WarmStartError(msg)
+    raise WarmStartError(
+        f"the warm start {path} is {content}, which is not a known format; {EXPECTED}"
+    )
 
 
 def _in_directory(path: Location, options: WarmStart) -> LocatedFile:
@@ -147,22 +149,23 @@ def _in_directory(path: Location, options: WarmStart) -> LocatedFile:
             "sweeper", step, (step / MANIFEST_FILE,) if isinstance(step, Path) else ()
         )
     if isinstance(path, RemotePath):
-        msg = f"the warm start {path} has no checkpoint of sweeper's; {EXPECTED}"
-        raise WarmStartError(msg)
+        raise WarmStartError(f"the warm start {path} has no checkpoint of sweeper's; {EXPECTED}")
     state = path / "checkpoint"
     if state.is_file():
         latest = _LATEST.search(state.read_text(encoding="utf-8", errors="replace"))
         prefixed = None if latest is None else _prefix(path / json.loads(latest[1]))
         if prefixed is not None:
             return prefixed
-        msg = f"{state} names no existing checkpoint; give the prefix of one, such as ckpt-3"
-        raise WarmStartError(msg)
+        raise WarmStartError(
+            f"{state} names no existing checkpoint; give the prefix of one, such as ckpt-3"
+        )
     names = sorted(p.name for p in path.iterdir())
     hint = ""
     if "saved_model.pb" in names:
         hint = f"; of a SavedModel, give {path / 'variables' / 'variables'}"
-    msg = f"the warm start {path} is a directory with {_some(names)}; {EXPECTED}{hint}"
-    raise WarmStartError(msg)
+    raise WarmStartError(
+        f"the warm start {path} is a directory with {_some(names)}; {EXPECTED}{hint}"
+    )
 
 
 def _steps(path: Location) -> list[Location]:
@@ -193,8 +196,9 @@ def _at(path: Location, steps: list[Location], options: WarmStart) -> Location:
     if not matching:
         epochs = ", ".join(str(epoch) for epoch in sorted({end.epoch for end in ends}))
         has = f"it has some after {epochs}" if epochs else "it has none at the end of an epoch"
-        msg = f"{path} has no checkpoint after {counted(int(options.at), 'epoch')}; {has}"
-        raise WarmStartError(msg)
+        raise WarmStartError(
+            f"{path} has no checkpoint after {counted(int(options.at), 'epoch')}; {has}"
+        )
     return matching[-1]
 
 

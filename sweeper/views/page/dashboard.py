@@ -308,11 +308,10 @@ def open_dashboard(
 
         page_template()
     except ModuleNotFoundError as error:
-        msg = (
+        raise UsageError(
             f"the dashboard needs the package {error.name!r}, which is not installed: "
             f"{install_command('dashboard')}"
-        )
-        raise UsageError(msg) from None
+        ) from None
     from sweeper.db.database import Database
     from sweeper.db.repository import Repository
 
@@ -325,10 +324,9 @@ def open_dashboard(
         try:
             server = DashboardServer(host, port, local)
         except OSError as error:
-            msg = (
+            raise ExecutionError(
                 f"cannot listen on {host} port {port}: {error.strerror or error}; "
                 "choose another with --port, or a free one with --port 0"
-            )
-            raise ExecutionError(msg) from None
+            ) from None
         server.opened = opened.pop_all()
         return server

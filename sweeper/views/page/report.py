@@ -88,11 +88,10 @@ def file_of(title: str, data: str, made_at: str) -> str:
 
         template = page_template()
     except ModuleNotFoundError as error:
-        msg = (
+        raise UsageError(
             f"a report needs the package {(error.name or '').partition('.')[0]!r}, which is not "
             f"installed: {install_command('plots')}"
-        )
-        raise UsageError(msg) from error
+        ) from error
     page_script = asset("page.js")
     policy = (
         f"default-src 'none'; script-src {_digest(library)} {_digest(page_script)}; "
@@ -156,13 +155,13 @@ def write(page: str, path: Path, *, force: bool) -> None:
     """Write the page to ``path``; an existing file that is not a report is replaced only with ``force``."""
     try:
         if not force and path.exists() and GENERATOR.encode() not in path.read_bytes()[:4096]:
-            msg = (
+            raise UsageError(
                 f"{path} already exists and is not a report of sweeper; name another file with "
                 "--output, or replace it with --force"
             )
-            raise UsageError(msg)
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(page, encoding="utf-8", newline="\n")
     except OSError as error:
-        msg = f"the report cannot be written to {path}: {error.strerror or error}; see --output"
-        raise UsageError(msg) from error
+        raise UsageError(
+            f"the report cannot be written to {path}: {error.strerror or error}; see --output"
+        ) from error

@@ -74,8 +74,7 @@ def _add(
 ):
     variable = name.upper().replace("-", "_")
     if variable in module:
-        msg = f"the study {name!r} would hide {variable} of {module['__name__']}"
-        raise ValueError(msg)
+        raise ValueError(f"the study {name!r} would hide {variable} of {module['__name__']}")
     module[variable] = Study(
         name=name,
         model=model,
