@@ -46,6 +46,7 @@ from sweeper.train.codec import (
     same,
 )
 from sweeper.train.component import Component
+from sweeper.train.settings import KERAS_SETTINGS
 from sweeper.train.step import TrainingStep
 
 
@@ -336,11 +337,7 @@ class FixedParts(Component):
             "what model.make_train_function() made": model.train_function,
             "model.run_eagerly": bool(model.run_eagerly),
             "model.distribute_strategy": model.distribute_strategy,
-            "keras.config.floatx()": keras.config.floatx(),
-            "keras.config.epsilon()": keras.config.epsilon(),
-            "keras.config.image_data_format()": keras.config.image_data_format(),
-            "keras.config.dtype_policy()": keras.config.dtype_policy().name,
-            "keras.config.is_flash_attention_enabled()": keras.config.is_flash_attention_enabled(),
+            **{name: read() for name, (read, _) in KERAS_SETTINGS.items()},
         }
 
     def _variables(self) -> dict[str, list[Any]]:
