@@ -15,7 +15,6 @@ import types
 from typing import Any, NamedTuple
 
 from sweeper.definition.loading import MADE_UP
-from sweeper.inspection.constants import ValueTexts
 from sweeper.inspection.sources import is_users_source
 from sweeper.records.code import digest_of
 
@@ -53,7 +52,7 @@ class ProcessState(NamedTuple):
 
             from sweeper.train.settings import SETTINGS
 
-            settings = {name: read() for name, (read, _) in SETTINGS.items()}
+            settings = {name: setting.read() for name, setting in SETTINGS.items()}
             for name, value in keras.saving.get_custom_objects().items():
                 pickled = _pickled(value)
                 if pickled is not None:
@@ -78,9 +77,8 @@ class ProcessState(NamedTuple):
         from sweeper.train.settings import SETTINGS
 
         for name, value in self.settings.items():
-            read, change = SETTINGS[name]
-            if read() != value:
-                change(value)
+            if SETTINGS[name].read() != value:
+                SETTINGS[name].change(value)
         for name, pickled in self.custom_objects.items():
             keras.saving.get_custom_objects().setdefault(name, pickle.loads(pickled))  # noqa: S301
 
@@ -106,6 +104,9 @@ class ProcessState(NamedTuple):
 
 def _variables() -> dict[tuple[str, str], _Variable]:
     """Return the variables that hold data, of the user's modules and of the classes in them."""
+    # It imports NumPy, which commands that only read need not.
+    from sweeper.inspection.constants import ValueTexts
+
     texts = ValueTexts("")
     variables = {}
     for module_name, module in list(sys.modules.items()):
@@ -130,12 +131,12 @@ def _variables() -> dict[tuple[str, str], _Variable]:
     return variables
 
 
-def _text(texts: ValueTexts, value: Any) -> str | None:
+def _text(texts: Any, value: Any) -> str | None:
     """Return a text that identifies a value in every process; None if it is more than data."""
-    text = texts.of(value)
+    text: str | None = texts.of(value)
     if text is not None or not _is_record(value):
         return text
-    attributes = texts.of(vars(value))
+    attributes: str | None = texts.of(vars(value))
     return attributes and digest_of(type(value).__qualname__, attributes)
 
 

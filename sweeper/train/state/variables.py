@@ -36,6 +36,7 @@ from sweeper.inspection.sorts import (
     sort_of,
 )
 from sweeper.inspection.walk import Edge, ObjectPath, edges_of
+from sweeper.train import settings
 from sweeper.train.codec import (
     Json,
     Tensors,
@@ -46,7 +47,6 @@ from sweeper.train.codec import (
     same,
 )
 from sweeper.train.component import Component
-from sweeper.train.settings import KERAS_SETTINGS
 from sweeper.train.step import TrainingStep
 
 
@@ -337,7 +337,7 @@ class FixedParts(Component):
             "what model.make_train_function() made": model.train_function,
             "model.run_eagerly": bool(model.run_eagerly),
             "model.distribute_strategy": model.distribute_strategy,
-            **{name: read() for name, (read, _) in KERAS_SETTINGS.items()},
+            **{name: setting.read() for name, setting in settings.OF_KERAS.items()},
         }
 
     def _variables(self) -> dict[str, list[Any]]:
