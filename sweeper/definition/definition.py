@@ -10,6 +10,7 @@ import dataclasses
 import functools
 import json
 import os
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, get_args
@@ -53,7 +54,7 @@ from sweeper.declarations.searching import (
 from sweeper.declarations.space import CategoricalChoice
 from sweeper.declarations.warm_start import WarmStart, checked_warm_start
 from sweeper.errors import DefinitionError
-from sweeper.records.code import CodeFingerprint, digest_of
+from sweeper.records.code import CodeFingerprint, CodePart, digest_of
 from sweeper.records.exactness import AuditPolicy
 from sweeper.support.paths import check_name
 from sweeper.support.shown import shown_value
@@ -443,12 +444,22 @@ class StudyDefinition:
         from sweeper.inspection.fingerprint import read_code
 
         user_code = self.user_code()
-        whole = read_code(user_code)
+        whole = _with_settings(read_code(user_code))
         of_trials = {name: part for name, part in user_code.items() if name not in SEARCH}
         if len(of_trials) == len(user_code):
             return whole
         # Code that only the search reaches has no effect on a trial's result.
-        return whole.of_trials(read_code(of_trials))
+        return whole.of_trials(_with_settings(read_code(of_trials)))
+
+
+def _with_settings(code: CodeFingerprint) -> CodeFingerprint:
+    """Return the code with the settings of libraries that were changed, such as Keras's policy, as parts of it."""
+    if "keras" not in sys.modules:
+        return code
+    from sweeper.train.settings import changed_settings
+
+    settings = {n: CodePart(digest_of(repr(v))) for n, v in changed_settings().items()}
+    return CodeFingerprint({**code.parts, **settings})
 
 
 def definition_fingerprint(settings: Mapping[str, Any], code: CodeFingerprint | None) -> str:

@@ -15,8 +15,10 @@ precedes it. So the file of the factory can be renamed, and run as a script or f
 """
 
 import ast
+import contextlib
 import functools
 import inspect
+import itertools
 import sys
 import types
 from collections import deque
@@ -48,6 +50,9 @@ _DEEPEST = 12
 """Maximum number of wrappers around a function that are followed."""
 
 _NOT_COMPARED = frozenset({"__doc__", "__module__", "__firstlineno__", "__qualname__"})
+
+_LITERAL = str | bytes | int | float | complex | None
+"""What an assignment to a variable gives in every process."""
 
 Chain = tuple[str, ...]
 """Attributes of attributes of a variable: ``("b", "c")`` for ``a.b.c``."""
@@ -196,10 +201,29 @@ class _Reader:
             return
         label = f"{self._prefix(namespace, source.file)}{name}"
         by_value = self._is_compared_by_value(name, namespace, source)
-        text = self._texts.of(value) if by_value else ""
+        text = self._texts.of(value) if by_value else self._rebound(value, source.bindings[name])
         self._statements(label, source.bindings[name], namespace, source, text or "")
         if text is None:
             self._reach(label, value)
+
+    def _rebound(self, value: object, statements: Sequence[ast.stmt]) -> str:
+        """Return a text of the values that are not those of the statements at the top level.
+
+        A script has assigned others since, in its main block, or to a module or a class that it imports.
+        """
+        if isinstance(value, type):
+            values = type.__dict__["__dict__"].__get__(value)
+            bodies = [s.body for s in statements if isinstance(s, ast.ClassDef)]
+            literals = _literals(itertools.chain.from_iterable(bodies))
+        else:
+            literals = _literals(statements)
+            values = dict.fromkeys(literals, value)
+        differing = [
+            f"{name}={values[name]!r}"
+            for name, literal in literals.items()
+            if isinstance(values.get(name), _LITERAL) and repr(values[name]) != repr(literal)
+        ]
+        return ", ".join(differing)
 
     def _is_compared_by_value(
         self, name: str, namespace: Mapping[str, Any], source: Source
@@ -330,6 +354,19 @@ def _functions_at(value: object) -> Iterator[types.FunctionType]:
         called = inspect.getattr_static(type(value), "__call__", None)
         parts = parts_of(value, "", of_users_class=False)
         value = next((part for _, part in parts), called)
+
+
+def _literals(statements: Iterable[ast.stmt]) -> dict[str, Any]:
+    """Return the numbers, texts and flags that the statements assign, by variable."""
+    literals: dict[str, Any] = {}
+    for statement in statements:
+        if isinstance(statement, ast.Assign | ast.AnnAssign) and statement.value is not None:
+            targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
+            with contextlib.suppress(ValueError):
+                value = ast.literal_eval(statement.value)
+                if isinstance(value, _LITERAL):
+                    literals |= {t.id: value for t in targets if isinstance(t, ast.Name)}
+    return literals
 
 
 @functools.lru_cache(maxsize=4096)

@@ -111,7 +111,8 @@ def begin(
             raise UsageError(
                 f"the training in {directory} was finished by an earlier call of this line in this process, with a model of "
                 "other values, which this one would get; give each model a directory of its own, such as "
-                f'checkpoints=f"{directory.name}/{{i}}"'
+                f'checkpoints=f"{directory.name}/{{i}}"; if it is the same model, which is only built again, call '
+                "keras.utils.set_random_seed(…) before it is built"
             )
         many = f"{loaded.epoch} epoch{'s' * (loaded.epoch != 1)}"
         ended = ", after which a callback stopped it" if stopped else ""

@@ -308,6 +308,22 @@ def test_a_factory_that_ran_has_changed_nothing_and_nor_has_json(read):
     assert read_code(roots(module)).changes_since(original) == ()
 
 
+def test_a_value_that_is_assigned_after_the_import_counts(read):
+    """As a script's main block does, which the commands do not run."""
+    original = read()
+    module, helpers = sys.modules["code_of_study"], sys.modules["helpers_of_study"]
+    for owner, name, message in (
+        (module, "WIDTH", "WIDTH has changed (code_of_study.py)"),
+        (module.Settings, "depth", "Settings has changed (code_of_study.py)"),
+        (helpers, "FACTOR", "helpers_of_study.FACTOR has changed (helpers_of_study.py)"),
+    ):
+        imported = getattr(owner, name)
+        setattr(owner, name, imported + 1)
+        assert read_code(roots(module)).changes_since(original) == (message,)
+        setattr(owner, name, imported)
+    assert read_code(roots(module)).changes_since(original) == ()
+
+
 @pytest.mark.whole
 def test_every_process_reads_the_same_with_any_seed_for_hashes(read, tmp_path):
     sets = 'CACHE = dict.fromkeys({"one", "two", "three"}, {"a", "b"})'

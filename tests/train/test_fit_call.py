@@ -823,6 +823,22 @@ def test_models_that_a_script_builds_after_a_training_begin_as_without_it(tmp_pa
     assert drawn[1] == drawn[2]
 
 
+def test_draws_of_a_script_without_a_seed_of_tensorflow_do_not_repeat(tmp_path, monkeypatch):
+    def drawn_after_trainings(directory):
+        tf.random.set_seed(None)
+        numbers = []
+        for member in ("first", "second"):
+            model = one_layer()
+            model.compile("sgd", "mse")
+            sweeper.fit(model, X, Y, **BRIEF, checkpoints=directory / member, notice=print)
+            numbers.append(tf.random.normal([]).numpy().item())
+        return numbers
+
+    assert len(set(drawn_after_trainings(tmp_path / "two"))) == 2
+    monkeypatch.setattr(generators.RecordedState, "restore", lambda self: None)
+    assert len(set(drawn_after_trainings(tmp_path / "control"))) == 1
+
+
 def test_another_model_of_a_loop_does_not_get_the_first_ones_state(tmp_path):
     def trained(rate):
         keras.utils.set_random_seed(5)

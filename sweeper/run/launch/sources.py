@@ -30,6 +30,7 @@ from sweeper.definition.loading import (
 from sweeper.errors import DefinitionChangedError, DefinitionError, StudyFileError
 from sweeper.inspection.sources import find_module_file, meaning_of_text, texts_of_cells
 from sweeper.records.code import CodeFingerprint
+from sweeper.run.launch.process_state import ProcessState
 from sweeper.run.protocol.messages import StudySource
 
 _GONE = "which is missing; give its new path: sweeper run FILE[:NAME]"
@@ -76,6 +77,7 @@ def source_of(definition: StudyDefinition) -> StudySource:
         target=loaded_from(definition) or main,
         study=definition.name,
         pickled=pickled,
+        state=ProcessState.take(),
         path=tuple(sys.path),
         texts=texts_of_cells(),
         defined_code=definition.code().to_json(),
@@ -151,8 +153,13 @@ def _load(source: StudySource) -> StudyDefinition:
             sys.path.append(entry)
     if source.how == "target":
         return load_definition(source.target, study_name=source.study)
+    state = None if source.state is None else ProcessState.read(source.state)
     try:
+        if state is not None:
+            state.apply_settings()
         definition = pickle.loads(base64.b64decode(source.pickled or ""))  # noqa: S301 - our own pipe
+        if state is not None:
+            state.apply_variables()
     except Exception as error:
         raise unpickling_error(source.study or "", error) from error
     if not isinstance(definition, StudyDefinition):

@@ -53,6 +53,8 @@ class StudySource:
         target: ``FILE[:NAME]`` or ``package.module[:NAME]``; with ``"pickled"``, the file that contains
             the definition's code, if there is one.
         study: The study's name, for a module that defines several.
+        state: With ``"pickled"``, what the process that defined the study has set beside it
+            (`sweeper.run.launch.process_state`).
         path: With ``"pickled"``, ``sys.path`` of the process that defined the study.
         texts: With ``"pickled"``, the notebook's cells, by the file names of their code.
         defined_code: With ``"pickled"``, the code as read by the process that defined it. A pickled function
@@ -64,6 +66,7 @@ class StudySource:
     target: str
     study: str | None = None
     pickled: str | None = None
+    state: str | None = None
     path: tuple[str, ...] = ()
     texts: Mapping[str, str] = field(default_factory=dict)
     defined_code: Mapping[str, Any] | None = None
@@ -135,6 +138,7 @@ class HeldOutData:
 
     target: str | None = None
     pickled: str | None = None
+    state: str | None = None
     path: tuple[str, ...] = ()
     shown: str | None = None
 

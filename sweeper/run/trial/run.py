@@ -13,6 +13,7 @@ delivered, so by default the trial's value is of its weights, and not of weights
 
 from __future__ import annotations
 
+import glob
 import os
 import shutil
 import signal
@@ -149,6 +150,7 @@ def run_trial(
     settings = assignment.settings
     order = assignment.order if isinstance(assignment.order, Replay) else None
     seeds = seeds_of(assignment)
+    discard_unfinished_caches(Path(assignment.files))
     trial = make_trial(assignment, seeds, link)
     plan = make_plan(
         definition,
@@ -174,8 +176,9 @@ def run_trial(
         assignment.origin, parameters=dict(trial.params), directory=str(trial.directory)
     )
     store_at = partial(open_store, spool=spool, origin=origin)
-    loaded = load_newest(directories, notify, known=locations, origin=origin)
-    loaded = _relocated(loaded, trial.directory)
+    loaded = _relocated(
+        load_newest(directories, notify, known=locations, origin=origin), trial.directory
+    )
     # A trial that has trained continues, whatever other trials have done since.
     if loaded is None and order is None and not link.ask(Propose()).value:
         link.send(StoppedHere(step=0))
@@ -404,6 +407,16 @@ def _sweep_leftovers(
             sweep_leftovers(directory)
         except CheckpointError as error:
             notify(str(error))
+
+
+def discard_unfinished_caches(directory: Path) -> None:
+    """Delete what a killed attempt left of a cache of `tf.data` that it was filling.
+
+    TensorFlow takes its lock file for that of a running program, and would refuse to fill the cache again.
+    """
+    for lock in directory.rglob("*_[0-9]*.lockfile"):
+        for file in lock.parent.glob(f"{glob.escape(lock.stem)}.*"):
+            file.unlink(missing_ok=True)
 
 
 def last_value(loop: TrainingLoop, settings: StudySettings) -> float:

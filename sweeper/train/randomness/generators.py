@@ -4,6 +4,7 @@ A capture neither draws from a generator nor creates one.
 """
 
 import random
+import secrets
 import weakref
 from collections.abc import Iterable, Mapping
 from typing import Any, Self
@@ -150,6 +151,10 @@ class TensorFlowRandom(Component):
                 new = tf.random.Generator.from_state(state, alg=saved["global"])
                 tf.random.set_global_generator(new)
         if saved["seed"] is None:
+            if getattr(context.context(), "_seed", None) is not None:
+                # A script without a seed goes on to draw at random. Without any seed its eager operations would
+                # raise where operations are deterministic, and with the one that was set since they would repeat.
+                tf.random.set_seed(secrets.randbits(31))
             return
         tf.random.set_seed(saved["seed"])
         if saved["generator"] is not None:

@@ -36,6 +36,7 @@ from sweeper.inspection.sorts import (
     sort_of,
 )
 from sweeper.inspection.walk import Edge, ObjectPath, edges_of
+from sweeper.train import settings
 from sweeper.train.codec import (
     Json,
     Tensors,
@@ -336,11 +337,7 @@ class FixedParts(Component):
             "what model.make_train_function() made": model.train_function,
             "model.run_eagerly": bool(model.run_eagerly),
             "model.distribute_strategy": model.distribute_strategy,
-            "keras.config.floatx()": keras.config.floatx(),
-            "keras.config.epsilon()": keras.config.epsilon(),
-            "keras.config.image_data_format()": keras.config.image_data_format(),
-            "keras.config.dtype_policy()": keras.config.dtype_policy().name,
-            "keras.config.is_flash_attention_enabled()": keras.config.is_flash_attention_enabled(),
+            **{name: setting.read() for name, setting in settings.OF_KERAS.items()},
         }
 
     def _variables(self) -> dict[str, list[Any]]:
