@@ -426,8 +426,10 @@ class Encoder:
         node.update({TAG: "array", **self._array(value, path)})
         if cls in _VIEWS.values():
             node["class"] = cls.__name__
-        if value.flags.f_contiguous and not value.flags.c_contiguous:
-            node["order"] = "F"
+        if not value.flags.c_contiguous:
+            # Sums add in the order of the memory.
+            axes = range(value.ndim)
+            node["axes"] = sorted(axes, key=lambda axis: -abs(value.strides[axis]))
 
     def _fill_container(self, node: dict[str, Json], value: Any, path: str) -> None:
         kind: Any = base_of(type(value))
@@ -639,7 +641,10 @@ class Decoder:
         return self.with_attributes(self.keep(node, obj), node["v"])
 
     def _array(self, node: Json) -> Any:
-        array = np.array(take_array(node, self.tensors), order=node.get("order", "C"), subok=True)
+        array = np.array(take_array(node, self.tensors), subok=True)
+        if "axes" in node:
+            in_memory = np.array(array.transpose(node["axes"]), order="C", subok=True)
+            array = in_memory.transpose(np.argsort(node["axes"]))
         return array.view(_VIEWS[node["class"]]) if "class" in node else array
 
     def _enum(self, node: Json) -> Any:

@@ -76,6 +76,7 @@ class Collector(keras.callbacks.Callback):
         self.new_masked = np.ma.masked_all(1)
         self.last = np.ma.masked
         self.matrix = np.eye(2).view(np.matrix)
+        self.permuted = np.zeros((2, 3, 4)).transpose(1, 0, 2)
         self.table = np.rec.array([(0.0,)], dtype=[("drawn", "f8")])
         self.records = np.zeros(2, [("drawn", "f8")])
         self.variable = keras.Variable(0.0)
@@ -107,6 +108,7 @@ class Collector(keras.callbacks.Callback):
         self.last = self.masked[batch % 4]
         self.matrix = self.matrix @ np.array([[1.0, drawn], [0.0, 1.0]]).view(np.matrix)
         self.table = np.rec.array([*self.table.tolist()[-3:], (drawn,)], dtype=self.table.dtype)
+        self.permuted = self.permuted + drawn  # an array of its own, in the same order in memory
         # A view of a new array, whose base is not kept.
         self.records = np.array([(drawn,), (self.records["drawn"][0],)], self.records.dtype)[:]
         self.started += dt.timedelta(seconds=drawn)
@@ -126,6 +128,7 @@ class Collector(keras.callbacks.Callback):
             + float(self.matrix[0, 1])
             + float(self.table.drawn.mean())
             + float(self.records["drawn"].mean())
+            + float(self.permuted[0, 0, 0] * self.permuted.strides[0])
         )
         if self.other is not None:
             moved += self.other.count + len(self.nested["a", 1][0])
