@@ -217,6 +217,7 @@ def fit(  # noqa: PLR0917 - the signature of Model.fit
     from sweeper.train.fit_call import FitArguments, check_others, train_by_fit
     from sweeper.train.loop.loop import TrainingLoop
     from sweeper.train.loop.plan import Stopped, TrainingPlan
+    from sweeper.train.model_settings import check_settings
     from sweeper.train.sources.opening import remember_data_generators
 
     if not isinstance(model, keras.Model):
@@ -257,6 +258,7 @@ def fit(  # noqa: PLR0917 - the signature of Model.fit
     changed = earlier_call.begin(model, directory, loaded, arguments, notify)
     # Claimed after these checks, so that a refused call leaves no marker there.
     claim_directory(directory, origin)
+    check_settings(model, directory, notify, begins=loaded is None)
     plan = TrainingPlan(
         model=model,
         data=training_data,

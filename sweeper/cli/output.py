@@ -26,7 +26,9 @@ def print_importing(study: str) -> None:
 
 def json_text(value: Any) -> str:
     """Return one JSON value, indented."""
-    return json.dumps(finite_json(value), allow_nan=False, ensure_ascii=False, indent=2)
+    text = json.dumps(finite_json(value), allow_nan=False, ensure_ascii=False, indent=2)
+    # The name of a file need not be text: what is none is escaped, as JSON does it.
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def print_json(value: Any) -> None:

@@ -252,9 +252,12 @@ def space_notices(
     return tuple(notices)
 
 
-def propose(connection: Connection, token: int) -> Proposal:
-    """Decide what becomes of a trial whose factories have run; see `sweeper.db.duplicates`."""
-    return propose_parameters(connection, lock_current(connection, token))
+def propose(connection: Connection, token: int, *, alone: bool = False) -> Proposal:
+    """Decide what becomes of a trial whose factories have run; see `sweeper.db.duplicates`.
+
+    ``alone`` is of a trial whose result depends on its number, so that no other trial has it.
+    """
+    return propose_parameters(connection, lock_current(connection, token), alone=alone)
 
 
 def record_epochs(

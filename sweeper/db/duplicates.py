@@ -38,8 +38,11 @@ class Proposal:
     proposals: int = 0
 
 
-def propose(connection: Connection, trial: AnyRow) -> Proposal:
-    """Decide on the current trial, a row with its ``id``, before it trains for the first time."""
+def propose(connection: Connection, trial: AnyRow, *, alone: bool) -> Proposal:
+    """Decide on the current trial, a row with its ``id``, before it trains for the first time.
+
+    ``alone`` is of a trial whose result depends on its number.
+    """
     study = connection.execute(sa.select(Study).where(Study.id == trial.study_id)).one()
     row = connection.execute(sa.select(Trial).where(Trial.id == trial.id)).one()
     parameters = optuna_rows.parameters(connection, (row.optuna_trial_id,))
@@ -47,13 +50,17 @@ def propose(connection: Connection, trial: AnyRow) -> Proposal:
     repeating = repeating_of(study)
     repeat = repeating.repeat_of(row.number)
     epochs = row.epochs or study.definition.get("epochs")
-    configuration = digest_of(study.fingerprint or "", f"{repeat} of {epochs}", identity_of(params))
     policy = study.definition.get("duplicates", "reuse")
+    # Other seeds and other parameters are given to what was proposed already, whatever else it depends on.
+    alone = alone and policy == "reuse"
+    names = [study.fingerprint or "", f"{repeat} of {epochs}", identity_of(params)]
+    configuration = digest_of(*names, *([f"number {row.number}"] if alone else []))
     if policy != "redraw":  # whose parameters are known once they will not be drawn again
         change(connection, Trial, row.id, configuration=configuration)
     trained_anyway = policy == "train" and repeating.repeats == 1
     # Rungs compare single trainings, and a trial without parameters was not proposed.
-    if trained_anyway or not params or study.definition.get("budget") or repeating.confirmed:
+    compared = params and not study.definition.get("budget") and not repeating.confirmed
+    if trained_anyway or alone or not compared:
         return Proposal("train")
     below = (Trial.study_id == study.id, Trial.number < row.number)
     unknown = sa.select(Trial).where(*below, Trial.result.is_(None), Trial.configuration.is_(None))

@@ -171,7 +171,10 @@ def _studies_in(module: ModuleType) -> str:
             '`if __name__ == "__main__":`'
         )
     if not studies:
-        return f"it holds no study{ended or ''}"
+        return (
+            f"it holds no study{ended or ''}; one that a function of it makes is continued by the script "
+            "itself, which calls study.resume() or study.run()"
+        )
     listing = ", ".join(f"{n} ({s.name!r})" for n, s in studies.items())
     return f"it holds {listing}{ended or ''}"
 

@@ -32,6 +32,8 @@ class Trial:
         number: The trial's number in its study, from 0.
         seed: The trial's own seed (an int below 2**32), for code that wants one; Python's, NumPy's,
             TensorFlow's and Keras's generators are already seeded from it.
+        reads_number: Whether the factories have read ``number``, so that their parts may depend on it; for
+            sweeper's own use.
         directory: Directory for files of the trial's code, the same for every attempt.
         repeat: The number of this training of its configuration, from 0; 0 in a study without
             ``repeats``. A cross-validation reads its split with it: ``splits[trial.repeat]``.
@@ -57,7 +59,8 @@ class Trial:
         repeat: int = 0,
         run_id: str | None = None,
     ) -> None:
-        self.number = number
+        self._number = number
+        self.reads_number = False
         self.run_id = run_id
         self.repeat = repeat
         self.seed = seed
@@ -67,6 +70,12 @@ class Trial:
         self._asks = 0
         self._tracked: dict[str, object] = {}
         self._output: list[object] = []
+
+    @property
+    def number(self) -> int:
+        """Return the trial's number in its study, from 0."""
+        self.reads_number = True
+        return self._number
 
     @property
     def params(self) -> Mapping[str, CategoricalChoice]:

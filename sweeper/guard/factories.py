@@ -53,7 +53,7 @@ def build(
         return None
     seed_everything(seeds.child(what))
     # The other trials have the same code.
-    notify = guard.notify if trial.number == 0 else None
+    notify = guard.notify if trial._number == 0 else None
     asks = trial.asks
     try:
         with FreshEntropy(seeds.sequence(what), what, notify):

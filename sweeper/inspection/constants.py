@@ -2,13 +2,15 @@
 
 A variable is compared by the text of the statements that bind it: a cache that starts empty is the same
 study when it is full. Where a statement calls code that may read a file (`json.load`, `helpers.read()`),
-the plain value counts as well. A value from the clock, the environment or the machine differs between
-processes and never counts.
+the plain value counts as well, as it does where a statement reads the arguments of the program. A value from the
+clock, the environment or the machine differs between processes and never counts.
 """
 
+import argparse
 import ast
 import enum
 import os
+import sys
 import types
 from collections.abc import Collection, Mapping
 from pathlib import Path, PurePath
@@ -50,6 +52,10 @@ _DEEPEST = 40
 """Maximum depth of containers in containers; a deeper value is not plain."""
 
 
+NAMESPACES = (types.SimpleNamespace, argparse.Namespace)
+"""Classes whose objects are their attributes and nothing else."""
+
+
 class ValueTexts:
     """Texts of plain values for one fingerprint.
 
@@ -88,6 +94,8 @@ class ValueTexts:
     def _of_container(self, value: Any, depth: int) -> str | None:
         kind = type(value)
         ordered = kind in (list, tuple) or (isinstance(value, tuple) and hasattr(kind, "_fields"))
+        if kind in NAMESPACES:
+            value, kind = vars(value), dict
         mapping = kind in (dict, types.MappingProxyType)
         if not ordered and not mapping and kind not in (set, frozenset):
             return None
@@ -117,7 +125,8 @@ def names_compared_by_value(source: Source, namespace: Mapping[str, Any]) -> Col
         if used & of_the_moment or any(_is_of_the_moment(node, namespace) for node in outer):
             of_the_moment |= bound
         values = {name for name in used if not callable(namespace.get(name))}
-        if values & opaque or any(_is_opaque(node, bound, namespace) for node in nodes):
+        given = any(static_value(node, namespace) is sys.argv for node in outer)
+        if given or values & opaque or any(_is_opaque(node, bound, namespace) for node in nodes):
             opaque |= bound
     return opaque - of_the_moment
 
@@ -137,7 +146,7 @@ def _is_of_the_moment(node: ast.expr, namespace: Mapping[str, Any]) -> bool:
     """Return whether a name, or something that it is an attribute of, belongs to `_OF_THE_MOMENT`."""
     value = static_value(node, namespace)
     module = _module_of(value)
-    if value is os.getcwd or value is os.fspath or module == os.path.__name__:
+    if value is sys.argv or value is os.getcwd or value is os.fspath or module == os.path.__name__:
         return False
     parts = module.split(".")
     if any(".".join(parts[:count]) in _OF_THE_MOMENT for count in range(1, len(parts) + 1)):

@@ -111,6 +111,7 @@ _BY_BASE: tuple[tuple[Sort, tuple[type, ...]], ...] = (
     (Sort.CONTEXT, (contextvars.ContextVar,)),
     (Sort.CELL, (types.CellType,)),
     (Sort.ITERATOR, (types.CoroutineType,)),
+    (Sort.LEAF, (type(np.ma.masked),)),
     (Sort.ARRAY, (np.ndarray,)),
     (Sort.LEAF, (np.generic, np.dtype, np.ufunc, enum.Enum, Path)),
     (Sort.LEAF, (keras.InputSpec, keras.KerasTensor, keras.DTypePolicy)),

@@ -136,7 +136,16 @@ def base_of(cls: type) -> type:
 
 
 def put_array(array: Any, tensors: Tensors, key: str) -> Json:
-    """Put a copy of ``array`` into ``tensors`` and return its node; text, dates and records as a ``.npy`` file."""
+    """Put a copy of ``array`` into ``tensors`` and return its node; text, dates and records as a ``.npy`` file.
+
+    A masked array is two arrays.
+    """
+    if isinstance(array, np.ma.MaskedArray):
+        return {
+            **put_array(array.data, tensors, key),
+            "mask": put_array(np.ma.getmaskarray(array), tensors, f"{key}/mask"),
+            "fill": put_array(np.asarray(array.fill_value), tensors, f"{key}/fill"),
+        }
     plain = np.array(array, copy=True, order="C").view(np.ndarray)
     if plain.dtype.hasobject:
         raise NotPlainError(key, array, *OBJECT_ARRAY)
@@ -156,6 +165,10 @@ def take_array(saved: Json, tensors: Mapping[str, Any]) -> Any:
     """Return the inverse of `put_array`."""
     if saved["t"] not in tensors:
         raise UnplaceableError(f"the tensor {saved['t']!r} is missing")
+    if "mask" in saved:
+        data = {name: value for name, value in saved.items() if name not in ("mask", "fill")}
+        mask, fill = (take_array(saved[part], tensors) for part in ("mask", "fill"))
+        return np.ma.MaskedArray(take_array(data, tensors), mask, fill_value=fill[()])
     array = np.asarray(tensors[saved["t"]])
     if "npy" in saved:
         return read_array(io.BytesIO(array.tobytes()), allow_pickle=False)
@@ -336,8 +349,17 @@ class Encoder:
 
     def _immutable(self, value: Any, path: str) -> Json:
         """Return the node of an immutable value; None for others."""
+        if value is np.ma.masked:
+            return {TAG: "masked"}
         if isinstance(value, enum.Enum):
-            return {TAG: "enum", "class": self._class(type(value), path), "v": value.name}
+            # Members of a flag that are combined have no name by which they are found.
+            combined = {"value": value.value} if isinstance(value, enum.Flag) else {}
+            return {
+                TAG: "enum",
+                "class": self._class(type(value), path),
+                "v": value.name,
+                **combined,
+            }
         if isinstance(value, tuple):
             parts = self._ordered(list(tuple.__iter__(value)), path)
             named = {} if type(value) is tuple else {"class": self._class(type(value), path)}
@@ -398,9 +420,16 @@ class Encoder:
                 reason = f"an array that shares its memory with the one at {where}"
                 raise NotPlainError(path, value, reason)
         self._copied[id(owner)].append((path, value))
+        cls = type(value)
+        if cls not in (np.ndarray, np.memmap, np.ma.MaskedArray, *_VIEWS.values()):
+            raise NotPlainError(path, value, f"a {class_name(cls)}", "keep a plain array")
         node.update({TAG: "array", **self._array(value, path)})
-        if value.flags.f_contiguous and not value.flags.c_contiguous:
-            node["order"] = "F"
+        if cls in _VIEWS.values():
+            node["class"] = cls.__name__
+        if not value.flags.c_contiguous:
+            # Sums add in the order of the memory.
+            axes = range(value.ndim)
+            node["axes"] = sorted(axes, key=lambda axis: -abs(value.strides[axis]))
 
     def _fill_container(self, node: dict[str, Json], value: Any, path: str) -> None:
         kind: Any = base_of(type(value))
@@ -464,7 +493,7 @@ class Encoder:
         return {TAG: "named", "v": name}
 
     def _array(self, array: Any, path: str) -> dict[str, Json]:
-        node: dict[str, Json] = put_array(np.asarray(array), self._tensors, self._key(path))
+        node: dict[str, Json] = put_array(array, self._tensors, self._key(path))
         return node
 
     def _key(self, path: str) -> str:
@@ -487,6 +516,9 @@ _NEW_SET = set.__sizeof__(set())
 """Size of a set that never had more than four members, or was cleared."""
 
 _GENERATORS = (random.Random, np.random.RandomState)
+
+_VIEWS: dict[str, type] = {"matrix": np.matrix, "recarray": np.recarray}
+"""Classes of NumPy's that are other views of an array, by name."""
 
 
 def owner_of(array: Any) -> Any:
@@ -609,7 +641,15 @@ class Decoder:
         return self.with_attributes(self.keep(node, obj), node["v"])
 
     def _array(self, node: Json) -> Any:
-        return np.array(take_array(node, self.tensors), order=node.get("order", "C"))
+        array = np.array(take_array(node, self.tensors), subok=True)
+        if "axes" in node:
+            in_memory = np.array(array.transpose(node["axes"]), order="C", subok=True)
+            array = in_memory.transpose(np.argsort(node["axes"]))
+        return array.view(_VIEWS[node["class"]]) if "class" in node else array
+
+    def _enum(self, node: Json) -> Any:
+        cls = self.class_of(node)
+        return cls(node["value"]) if "value" in node else cls[node["v"]]
 
     def _tensor(self, node: Json) -> Any:
         return tf.convert_to_tensor(take_array(node, self.tensors))
@@ -650,8 +690,9 @@ Decoder.readers = {
     **dict.fromkeys(("Generator", "RandomState", "Random"), Decoder._generator),
     **dict.fromkeys(LEAVES, lambda _, node: LEAVES[node[TAG]][2](node["v"])),
     "array": Decoder._array,
-    "enum": lambda d, node: d.class_of(node)[node["v"]],
+    "enum": Decoder._enum,
     "frozenset": lambda d, node: frozenset(d.ordered(node)),
+    "masked": lambda _, __: np.ma.masked,
     "named": Decoder._named,
     "object": Decoder._object,
     "set": lambda _, __: set(),

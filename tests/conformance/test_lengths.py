@@ -240,6 +240,18 @@ def test_a_proposal_waits_for_lower_trials_and_is_trained_if_its_original_fails(
     assert (last.number, decided) == (2, ["reuse", 1])
 
 
+def test_a_trial_whose_result_depends_on_its_number_neither_reuses_nor_is_reused(study):
+    for reads_number, decision in (
+        (False, ("train", None)),
+        (True, ("train", None)),
+        (False, ("reuse", 0)),
+    ):
+        claimed = take(study)
+        study.record_parameter(claimed.token, "rate", FloatRange(0.1, 1.0), 0.5)
+        decided = study.propose(claimed.token, alone=reads_number)
+        assert (decided.decision, decided.of) == decision
+
+
 def test_a_proposal_leaves_its_slot_to_a_lower_trial_that_nobody_runs(study):
     lower = take(study)
     upper = take(study)

@@ -35,6 +35,13 @@ class Phase(enum.Enum):
     COLD = 2
 
 
+class Parts(enum.Flag):
+    """Constants that are combined."""
+
+    HEAD = enum.auto()
+    BODY = enum.auto()
+
+
 Point = namedtuple("Point", "x y")  # noqa: PYI024 - what users still write
 
 
@@ -64,6 +71,14 @@ class Collector(keras.callbacks.Callback):
         self.lists = defaultdict(list)
         self.ordered = OrderedDict(z=1.0)
         self.array = np.zeros(3, "float32")
+        self.parts = Parts(0)
+        self.masked = np.ma.masked_all(4)
+        self.new_masked = np.ma.masked_all(1)
+        self.last = np.ma.masked
+        self.matrix = np.eye(2).view(np.matrix)
+        self.permuted = np.zeros((2, 3, 4)).transpose(1, 0, 2)
+        self.table = np.rec.array([(0.0,)], dtype=[("drawn", "f8")])
+        self.records = np.zeros(2, [("drawn", "f8")])
         self.variable = keras.Variable(0.0)
         self.mean = keras.metrics.Mean()
         self.scale = functools.partial(np.multiply, 0.001)
@@ -87,6 +102,15 @@ class Collector(keras.callbacks.Callback):
         self.of_epoch.update_state(drawn + keras.random.uniform((), seed=self.seeds))
         self.point = Point(self.point.x + 1, [*self.point.y, drawn])
         self.phase = Phase.COLD if drawn > 0 else Phase.WARM
+        self.parts ^= Parts.HEAD if drawn > 0 else Parts.BODY
+        self.masked[batch % 4] = drawn if drawn > 0 else np.ma.masked
+        self.new_masked = np.ma.append(self.new_masked[-3:], self.masked[:2])
+        self.last = self.masked[batch % 4]
+        self.matrix = self.matrix @ np.array([[1.0, drawn], [0.0, 1.0]]).view(np.matrix)
+        self.table = np.rec.array([*self.table.tolist()[-3:], (drawn,)], dtype=self.table.dtype)
+        self.permuted = self.permuted + drawn  # an array of its own, in the same order in memory
+        # A view of a new array, whose base is not kept.
+        self.records = np.array([(drawn,), (self.records["drawn"][0],)], self.records.dtype)[:]
         self.started += dt.timedelta(seconds=drawn)
         self.at += dt.timedelta(hours=1)
         self.best.seen.append(drawn)
@@ -97,6 +121,14 @@ class Collector(keras.callbacks.Callback):
             + float(self.mean.result())
             + float(self.array.sum())
             + self.best.value
+            + len(self.parts)
+            + float(np.ma.filled(self.masked.mean(), 0.5))
+            + float(np.ma.filled(self.new_masked.sum(), 0.5))
+            + (self.last is np.ma.masked)
+            + float(self.matrix[0, 1])
+            + float(self.table.drawn.mean())
+            + float(self.records["drawn"].mean())
+            + float(self.permuted[0, 0, 0] * self.permuted.strides[0])
         )
         if self.other is not None:
             moved += self.other.count + len(self.nested["a", 1][0])

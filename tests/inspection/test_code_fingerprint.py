@@ -324,6 +324,34 @@ def test_a_value_that_is_assigned_after_the_import_counts(read):
     assert read_code(roots(module)).changes_since(original) == ()
 
 
+@pytest.mark.parametrize(
+    "value",
+    [
+        pytest.param("int(sys.argv[1])", id="an argument"),
+        pytest.param("parser.parse_args(sys.argv[1:])", id="given arguments"),
+        pytest.param("parser.parse_args()", id="arguments"),
+        pytest.param("vars(parser.parse_args())", id="their values"),
+    ],
+)
+def test_the_arguments_of_the_program_count(value, tmp_path, monkeypatch):
+    text = f"""
+import argparse, sys
+parser = argparse.ArgumentParser()
+parser.add_argument("units", type=int)
+GIVEN = {value}
+def model(trial):
+    return GIVEN
+"""
+    file = tmp_path / "given.py"
+    file.write_text(text)
+    codes = []
+    for units in (8, 8, 64):
+        monkeypatch.setattr(sys, "argv", ["given.py", str(units)])
+        codes.append(code_of_text(text, file, "given", "model"))
+    assert codes[1].changes_since(codes[0]) == ()
+    assert codes[2].changes_since(codes[0]) == ("GIVEN has changed (given.py)",)
+
+
 @pytest.mark.whole
 def test_every_process_reads_the_same_with_any_seed_for_hashes(read, tmp_path):
     sets = 'CACHE = dict.fromkeys({"one", "two", "three"}, {"a", "b"})'

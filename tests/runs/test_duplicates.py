@@ -6,7 +6,8 @@ from dataclasses import replace
 import pytest
 from databases import place_database, postgresql_database
 from fake_workers import FakeWorker, WorkerOptions, new_study
-from sweeps import results_of
+from study_files import SHORT, TWO_STEPS
+from sweeps import results_of, sweep_inline
 
 from sweeper.db.database import Database
 from sweeper.db.repository import Repository
@@ -245,3 +246,17 @@ def test_observations_count_from_the_same_trial_on_any_number_of_workers_and_aft
     first = range(4)
     assert [tables["without"][n] for n in first] == [tables["killed"][n] for n in first]
     assert tables["without"] != tables["killed"]
+
+
+@pytest.mark.parametrize(("offset", "reuses"), [("0", [None, 0]), ("trial.number", [None, None])])
+def test_a_trial_whose_factory_reads_its_number_is_no_duplicate(offset, reuses, tmp_path):
+    """As one whose data are another fold."""
+    study = replace(
+        SHORT,
+        data=f"x = x[{offset} :]\n{TWO_STEPS}",
+        arguments="""objective="val_loss", epochs=1, trials=2, sampler="random", audit="off",
+        enqueue=[{"learning_rate": 0.01}] * 2""",
+    )
+    trials = sweep_inline(study, tmp_path).trials
+    assert [trial.reuses for trial in trials] == reuses
+    assert len({trial.value for trial in trials}) == reuses.count(None)

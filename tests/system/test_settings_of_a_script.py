@@ -11,6 +11,7 @@ from study_files import SHORT
 from sweeps import LIMIT
 
 OPTIONS = """
+import argparse
 from dataclasses import dataclass
 from types import SimpleNamespace
 
@@ -28,6 +29,10 @@ class Names:
     activation = "relu"
 
 RATES = Rates()
+parser = argparse.ArgumentParser()
+parser.add_argument("--width", type=int, required=True)
+parser.add_argument("--alone", action="store_true")
+ARGUMENTS = parser.parse_args()
 GIVEN = SimpleNamespace(depth=1)
 DERIVED = [UNITS] * 2
 """
@@ -57,6 +62,7 @@ STUDY = replace(
             "variables": [options.UNITS, options.Names.activation, options.NEW],
             "objects": [user.WORDS, user.RATES.first, user.GIVEN.depth],
             "same": options.RATES is user.RATES,
+            "arguments": [options.ARGUMENTS.width, sys.argv],
         }
     """,
     model='(trial.directory / "seen.json").write_text(json.dumps(seen()))',
@@ -71,7 +77,7 @@ STUDY = replace(
         options.GIVEN.depth = 3
         options.Names.activation = "gelu"
         options.LARGE[0] = 1
-        if sys.argv[1:]:
+        if options.ARGUMENTS.alone:
             from sweeper.run.launch.process_state import ProcessState
 
             # The control: nothing but the definition travels.
@@ -100,7 +106,7 @@ def run_script(directory, *words):
 
 
 def test_settings_and_variables_of_modules_are_those_of_the_process_that_runs_the_study(tmp_path):
-    ended, [seen] = run_script(tmp_path / "script")
+    ended, [seen] = run_script(tmp_path / "script", "--width", "5")
     assert ended.returncode == 0, ended.stderr
     assert seen == json.loads(ended.stdout.splitlines()[-1])
     assert seen["policy"] == "mixed_bfloat16"
@@ -113,6 +119,6 @@ def test_settings_and_variables_of_modules_are_those_of_the_process_that_runs_th
 @pytest.mark.whole
 def test_without_them_a_trial_has_those_of_an_import(tmp_path):
     """The control."""
-    ended, _ = run_script(tmp_path / "script", "alone")
+    ended, _ = run_script(tmp_path / "script", "--width", "5", "--alone")
     assert ended.returncode != 0
-    assert "module 'options' has no attribute 'NEW'" in ended.stderr
+    assert "the following arguments are required: --width" in ended.stderr

@@ -19,7 +19,7 @@ import sweeper
 from sweeper.errors import DataError, FactoryError, UncapturableError, UsageError
 from sweeper.run.protocol.messages import Assignment, EpochsEnded
 from sweeper.run.trial.run import run_trial
-from sweeper.train import keras_methods
+from sweeper.train import keras_methods, model_settings
 from sweeper.train.fit_call import FitArguments
 from sweeper.train.randomness import generators
 
@@ -837,6 +837,29 @@ def test_draws_of_a_script_without_a_seed_of_tensorflow_do_not_repeat(tmp_path, 
     assert len(set(drawn_after_trainings(tmp_path / "two"))) == 2
     monkeypatch.setattr(generators.RecordedState, "restore", lambda self: None)
     assert len(set(drawn_after_trainings(tmp_path / "control"))) == 1
+
+
+def test_a_later_process_with_other_settings_says_which(tmp_path, monkeypatch):
+    def notices_of(units, rate, dropout, epochs, *, later):
+        if later:
+            monkeypatch.setattr(model_settings, "_SEEN", set())
+        keras.utils.set_random_seed(5)
+        layers = [keras.layers.Dense(units), keras.layers.Dropout(dropout), keras.layers.Dense(1)]
+        model = keras.Sequential([keras.Input(X.shape[1:]), *layers])
+        model.compile(keras.optimizers.SGD(rate), "mse")
+        notices = []
+        options = {**BRIEF, "epochs": epochs, "checkpoints": tmp_path, "notice": notices.append}
+        sweeper.fit(model, X, Y, **options)
+        return [notice for notice in notices if "other settings" in notice]
+
+    assert notices_of(4, 0.1, 0.5, 1, later=False) == []
+    assert notices_of(4, 0.1, 0.5, 2, later=True) == [], "layers have other names, and nothing else"
+    [notice] = notices_of(4, 0.2, 0.25, 3, later=True)
+    assert (
+        "layers[2].Dropout.rate was 0.5 and is 0.25; optimizer.SGD.learning_rate was 0.1 and is 0.2. "
+        in notice
+    )
+    assert notices_of(4, 0.3, 0.5, 4, later=False) == [], "the process that said so may go on"
 
 
 def test_another_model_of_a_loop_does_not_get_the_first_ones_state(tmp_path):

@@ -1,9 +1,13 @@
 """``tf.summary`` in a model's own code, under the TensorBoard callback: the events are those of ``fit``."""
 
+from dataclasses import replace
+
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from study_files import TWO_STEPS, StudyText
+from sweeps import sweep
 from tensorflow.core.util.event_pb2 import Event
 
 import sweeper
@@ -126,3 +130,37 @@ def test_the_events_of_an_attempt_that_died_are_those_of_its_checkpoint(frequenc
     epochs = [event[2] for event in LOST[0] if event[:2] == ("train", "epoch_loss")]
     assert epochs == [0, 1, 2], "control: events that stayed would be there twice"
     assert found(run("lost")) == found(whole)
+
+
+def test_events_of_attempts_that_died_before_a_checkpoint_are_not_there_twice(tmp_path):
+    study = StudyText(
+        eager=True,
+        head="""
+        class Dies(keras.callbacks.Callback):
+            "Kills attempts: the first and the third one before their own first checkpoints."
+
+            def __init__(self, directory):
+                super().__init__()
+                self.directory = directory
+
+            def on_epoch_end(self, epoch, logs=None):
+                died = len(list(self.directory.glob("died-*")))
+                if died < KILLS and epoch == (1, 3, 4)[died]:
+                    (self.directory / f"died-{died}").touch()
+                    os.kill(os.getpid(), signal.SIGKILL)
+        """,
+        data=TWO_STEPS,
+        callbacks='keras.callbacks.TensorBoard(trial.directory / "logs", update_freq=1), Dies(trial.directory)',
+        arguments="""objective="val_loss", epochs=6, trials=1, sampler="random", audit="off",
+        checkpoint_every=Every(epochs=3)""",
+    )
+    found = {}
+    for name, kills in (("whole", 0), ("killed", 3)):
+        killed = replace(study, head=study.head.replace("KILLS", str(kills)))
+        (tmp_path / name).mkdir()
+        trials = sweep(killed.write(tmp_path / name / "small.py"), tmp_path / name / "runs").trials
+        assert len(trials[0].attempts) == 1 + kills
+        logs = tmp_path / name / "runs/small/trial-00000/files/logs"
+        found[name] = sorted(event for event in events(logs) if event[1] != "keras")
+    assert found["killed"] == found["whole"]
+    assert found["whole"]

@@ -6,12 +6,11 @@ imported anew by the processes of the trials, and with them Keras with its defau
 else than it says. So both travel with the study, as plain data.
 """
 
-import argparse
 import base64
+import enum
 import operator
 import pickle
 import sys
-import types
 from typing import Any, NamedTuple
 
 from sweeper.definition.loading import MADE_UP
@@ -20,8 +19,6 @@ from sweeper.records.code import digest_of
 
 _MOST_BYTES = 1 << 20
 """Maximum size of a variable that travels; of a larger one only a difference is reported."""
-
-_NAMESPACES = (types.SimpleNamespace, argparse.Namespace)
 
 
 class _Variable(NamedTuple):
@@ -32,12 +29,13 @@ class _Variable(NamedTuple):
 
 
 class ProcessState(NamedTuple):
-    """Settings of libraries by their names, pickled objects of Keras by their names, and variables.
+    """Arguments of the program, settings of libraries and pickled objects of Keras by their names, and variables.
 
     A variable's key is its module, the names of the class that has it, and its own; its value is a text that
     identifies it, and the pickled value, or None if that is too large.
     """
 
+    arguments: list[str]
     settings: dict[str, Any]
     custom_objects: dict[str, bytes]
     variables: dict[tuple[str, str], tuple[str, bytes | None]]
@@ -60,7 +58,7 @@ class ProcessState(NamedTuple):
         variables = {
             key: (variable.text, _pickled(variable.value)) for key, variable in _variables().items()
         }
-        state = tuple(cls(settings, custom_objects, variables))
+        state = tuple(cls(sys.argv, settings, custom_objects, variables))
         return base64.b64encode(pickle.dumps(state)).decode()
 
     @classmethod
@@ -69,7 +67,8 @@ class ProcessState(NamedTuple):
         return cls(*pickle.loads(base64.b64decode(text)))  # noqa: S301 - our own pipe
 
     def apply_settings(self) -> None:
-        """Give libraries these settings; before the user's modules are imported, which may read them."""
+        """Set the arguments, and settings of libraries; before the user's modules are imported, which may read them."""
+        sys.argv[:] = self.arguments
         if not self.settings:
             return
         import keras
@@ -141,15 +140,13 @@ def _text(texts: Any, value: Any) -> str | None:
 
 
 def _is_record(value: Any) -> bool:
-    """Return whether a value is an object of a user's class, or a namespace, that has attributes."""
-    kind = type(value)
-    module = sys.modules.get(kind.__module__)
-    users = is_users_source(getattr(module, "__file__", None) or "")
-    return (
-        (users or kind in _NAMESPACES)
-        and hasattr(value, "__dict__")
-        and not isinstance(value, type)
-    )
+    """Return whether a value is an object of a user's class that has attributes."""
+    module = sys.modules.get(type(value).__module__)
+    return is_users_source(getattr(module, "__file__", None) or "") and _has_attributes(value)
+
+
+def _has_attributes(value: Any) -> bool:
+    return hasattr(value, "__dict__") and not isinstance(value, type | enum.Enum)
 
 
 def _pickled(value: Any) -> bytes | None:
@@ -173,7 +170,7 @@ def _assign(owner: Any, name: str, value: Any) -> None:
         current.update(value)
     elif isinstance(value, list):
         current[:] = value
-    elif _is_record(value):
+    elif _has_attributes(value):
         vars(current).clear()
         vars(current).update(vars(value))
     else:

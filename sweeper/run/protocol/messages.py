@@ -114,7 +114,13 @@ class Judge:
 
 @sendable
 class Propose:
-    """Request to train a built trial that has no checkpoint; answered by `Answered`, whether it is trained here."""
+    """Request to train a built trial that has no checkpoint; answered by `Answered`, whether it is trained here.
+
+    Attributes:
+        reads_number: Whether its factories have read its number, so that no other trial has its result.
+    """
+
+    reads_number: bool = False
 
 
 @sendable

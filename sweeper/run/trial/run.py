@@ -180,7 +180,7 @@ def run_trial(
         load_newest(directories, notify, known=locations, origin=origin), trial.directory
     )
     # A trial that has trained continues, whatever other trials have done since.
-    if loaded is None and order is None and not link.ask(Propose()).value:
+    if loaded is None and order is None and not link.ask(Propose(trial.reads_number)).value:
         link.send(StoppedHere(step=0))
         return
     keep: Retention = KEEP_ALL

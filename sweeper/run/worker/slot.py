@@ -697,7 +697,7 @@ class AttemptRecorder:
         if isinstance(message, Suggest | Judge):
             return self.search.answer(message)
         if isinstance(message, Propose):
-            self.proposal = self._proposed()
+            self.proposal = self._proposed(alone=message.reads_number)
             self._report_space()
             return Answered(self.decision == "train")
         self._note(message)
@@ -738,12 +738,15 @@ class AttemptRecorder:
                     f"trial {self.claim.number} sent {message!r}, which only a worker sends"
                 )
 
-    def _proposed(self) -> Proposal:
-        """Return the decision on the trial's parameters, as soon as those of lower trials are known."""
+    def _proposed(self, *, alone: bool) -> Proposal:
+        """Return the decision on the trial's parameters, as soon as those of lower trials are known.
+
+        ``alone`` is of a trial whose result depends on its number.
+        """
         token = self.claim.token
         repository = self._repository
         while True:
-            proposal = self.queue.ask(lambda: repository.propose(token), self.waiting)
+            proposal = self.queue.ask(lambda: repository.propose(token, alone=alone), self.waiting)
             if proposal.decision != "wait":
                 return proposal
             self.waiting()

@@ -7,7 +7,8 @@ Keras's own callbacks. Restoring comes after ``on_train_begin``, which resets mo
 TensorBoard: TensorFlow writes events when a buffer is full or after two minutes, so a killed process
 loses events of epochs before its checkpoint. The writers are therefore flushed at each checkpoint. The
 resumed attempt writes later events again, to its own file, and the killed attempt's file is truncated
-to its size at the checkpoint. A ``tf.summary`` call in a graph writes to the writer that was the
+to its size at the checkpoint. Below the trial's directory, files that the checkpoint does not know are deleted: an
+attempt wrote them that died before its own first checkpoint. A ``tf.summary`` call in a graph writes to the writer that was the
 default during the trace. ``fit`` traces in the first batch, when ``TensorBoard(update_freq=…)`` has set
 its writer; here tracing comes earlier, so the writer is set for the trace.
 
@@ -110,26 +111,49 @@ def _note(logger: keras.callbacks.CSVLogger) -> Path:
     return file.with_name(f".{file.name}.before")
 
 
-def flushed_sizes(board: keras.callbacks.TensorBoard) -> dict[str, int]:
-    """Flush the writers of ``board``; return the bytes in each event file of this process."""
+_EVENT_FILES = "events.out.tfevents.*"
+
+
+def flushed_sizes(board: keras.callbacks.TensorBoard, directory: str) -> dict[str, int]:
+    """Flush the writers of ``board``; return the bytes in each event file of this process.
+
+    Below the trial's ``directory``, files of earlier attempts are the trial's as well.
+    """
     for writer in board._writers.values():
         writer.flush()
-    host = glob.escape(socket.gethostname())
-    files = f"events.out.tfevents.*.{host}.{os.getpid()}.*"
+    files = _EVENT_FILES if _is_below(board, directory) else _own_event_files()
     return {
         f"{use}/{file.name}": file.stat().st_size
-        for use, directory in _directories(board).items()
-        for file in sorted(directory.glob(files))
+        for use, files_of_use in _directories(board).items()
+        for file in sorted(files_of_use.glob(files))
     }
 
 
-def cut_event_files(board: keras.callbacks.TensorBoard, sizes: Mapping[str, int]) -> None:
-    """Truncate each event file to its size in ``sizes``; ignore missing files."""
-    for name, size in sizes.items():
-        use, _, file = name.partition("/")
-        path = _directories(board)[use] / file
-        if path.is_file() and path.stat().st_size > size:
-            os.truncate(path, size)
+def cut_event_files(
+    board: keras.callbacks.TensorBoard, sizes: Mapping[str, int], directory: str
+) -> None:
+    """Truncate each event file to its size in ``sizes``; ignore missing files.
+
+    Below the trial's ``directory``, delete the others: attempts wrote them that died before their first checkpoint.
+    """
+    for use, files_of_use in _directories(board).items():
+        own = {*files_of_use.glob(_own_event_files())}
+        for path in files_of_use.glob(_EVENT_FILES):
+            size = sizes.get(f"{use}/{path.name}")
+            if size is not None and path.stat().st_size > size:
+                os.truncate(path, size)
+            elif size is None and path not in own and _is_below(board, directory):
+                path.unlink()
+
+
+def _own_event_files() -> str:
+    return f"{_EVENT_FILES}.{glob.escape(socket.gethostname())}.{os.getpid()}.*"
+
+
+def _is_below(board: keras.callbacks.TensorBoard, directory: str) -> bool:
+    return bool(directory) and Path(board.log_dir).absolute().is_relative_to(
+        Path(directory).absolute()
+    )
 
 
 def _directories(board: keras.callbacks.TensorBoard) -> dict[str, Path]:
@@ -185,8 +209,12 @@ class CallbackStates(Component):
     name = "callbacks"
 
     def __init__(
-        self, callbacks: Iterable[keras.callbacks.Callback], tracked: Mapping[str, Any]
+        self,
+        callbacks: Iterable[keras.callbacks.Callback],
+        tracked: Mapping[str, Any],
+        directory: str = "",
     ) -> None:
+        self._directory = directory
         self._objects: list[tuple[str, Any]] = []
         for callback in callbacks:
             _refuse(callback)
@@ -209,7 +237,7 @@ class CallbackStates(Component):
         if isinstance(obj, keras.callbacks.CSVLogger):
             saved["file_size"] = size_of(obj)
         if isinstance(obj, keras.callbacks.TensorBoard):
-            saved["event_files"] = flushed_sizes(obj)
+            saved["event_files"] = flushed_sizes(obj, self._directory)
         return saved
 
     def mismatches(self, saved: Json, tensors: Mapping[str, Any]) -> list[str]:
@@ -238,8 +266,9 @@ class CallbackStates(Component):
                     remember_start(callback)
                 elif "file_size" in saved[index]:
                     cut_back(callback, saved[index]["file_size"])
-            elif isinstance(callback, keras.callbacks.TensorBoard) and saved is not None:
-                cut_event_files(callback, saved[index].get("event_files", {}))
+            elif isinstance(callback, keras.callbacks.TensorBoard):
+                sizes = {} if saved is None else saved[index].get("event_files", {})
+                cut_event_files(callback, sizes, self._directory)
 
     def after_train_end(self) -> None:
         for _, callback in self._objects:

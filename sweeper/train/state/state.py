@@ -257,7 +257,7 @@ def default_components(
         user_state,
         *generators,
         history,
-        CallbackStates(roots.callbacks, roots.tracked),
+        CallbackStates(roots.callbacks, roots.tracked, roots.directory),
         *hidden.components,
     ]
 

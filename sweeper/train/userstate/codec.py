@@ -114,7 +114,14 @@ class UserEncoder(Encoder):
 
     def _fill_array(self, node: dict[str, Json], value: Any, path: str) -> None:
         owner = owner_of(value)
-        if owner is value or not owner.flags.c_contiguous or not value.flags.writeable:
+        # A record's fields, and bfloat16, are not in the text of a dtype; other classes have more than the bytes.
+        is_plain = type(value) is np.ndarray and np.dtype(value.dtype.str) == value.dtype
+        if (
+            owner is value
+            or not is_plain
+            or not owner.flags.c_contiguous
+            or not value.flags.writeable
+        ):
             super()._fill_array(node, value, path)
             return
         offset = value.__array_interface__["data"][0] - owner.__array_interface__["data"][0]

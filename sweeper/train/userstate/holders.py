@@ -240,6 +240,16 @@ class MappingVariables(Named):
         self.obj.pop(name, None)
 
 
+_CACHES_OF_CLASSES = (
+    "__",
+    "_abc_",
+    "_value2member_map_",
+    "_hashable_values_",
+    "_unhashable_values_",
+)
+"""Beginnings of the names in a class that are Python's own: caches of abstract classes and of enumerations."""
+
+
 class ClassAttributes(Named):
     """Attributes of a user's class, without those of its bases."""
 
@@ -248,7 +258,7 @@ class ClassAttributes(Named):
     def fields(self) -> dict[str, Any]:
         attributes = type.__dict__["__dict__"].__get__(self.obj)
         return {
-            name: attributes[name] for name in attributes if not name.startswith(("__", "_abc_"))
+            name: attributes[name] for name in attributes if not name.startswith(_CACHES_OF_CLASSES)
         }
 
     def put(self, name: str, value: Any) -> None:
@@ -299,7 +309,10 @@ class Array(Value):
     __slots__ = ("copy",)
 
     def token(self) -> Any:
-        return digest_of(np.ascontiguousarray(self.obj).view(np.ndarray))
+        digest = digest_of(np.ascontiguousarray(self.obj).view(np.ndarray))
+        if isinstance(self.obj, np.ma.MaskedArray):
+            return digest, digest_of(np.ma.getmaskarray(self.obj)), repr(self.obj.fill_value)
+        return digest
 
     def begin(self) -> None:
         super().begin()
@@ -310,7 +323,20 @@ class Array(Value):
 
     def reset(self) -> None:
         if self.copy is not None and self.obj.flags.writeable:
-            self.obj[...] = self.copy
+            self._assign(self.copy)
+
+    def _assign(self, values: Any) -> None:
+        if not isinstance(self.obj, np.ma.MaskedArray):
+            self.obj[...] = values
+            return
+        self.obj.data[...] = values.data
+        hard = self.obj.hardmask
+        # A hard mask would keep what it has masked.
+        self.obj.soften_mask()
+        self.obj.mask = np.ma.getmaskarray(values)
+        if hard:
+            self.obj.harden_mask()
+        self.obj.fill_value = values.fill_value
 
     def capture(self, tensors: Tensors, key: str) -> Json:
         return put_array(self.obj, tensors, key)
@@ -321,7 +347,7 @@ class Array(Value):
         return None if saved_form == form else f"was an array, {saved_form}, and is {form} now"
 
     def restore(self, saved: Json, tensors: Mapping[str, Any]) -> None:
-        self.obj[...] = take_array(saved, tensors)
+        self._assign(take_array(saved, tensors))
 
 
 class Generator(Value):
