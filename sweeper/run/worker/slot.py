@@ -41,30 +41,8 @@ from sweeper.run.launch.trial_process import (
     send,
     supervise_messages,
 )
+from sweeper.run.protocol import messages
 from sweeper.run.protocol.channel import GarbledError
-from sweeper.run.protocol.messages import (
-    Answered,
-    Assignment,
-    CheckpointCommitted,
-    CheckpointDeleted,
-    EnvironmentReport,
-    EpochsEnded,
-    Failed,
-    FilesUsed,
-    Finished,
-    Judge,
-    LastMessage,
-    Message,
-    Preparing,
-    Propose,
-    Started,
-    StepsReached,
-    Stop,
-    StoppedHere,
-    Suggest,
-    Warned,
-    assignment_of,
-)
 from sweeper.run.worker.checkpoints import bring_files, locate, origin_of
 from sweeper.run.worker.context import SlotContext, StudyAccess
 from sweeper.run.worker.database_health import WriteQueue
@@ -149,7 +127,7 @@ def _serve(context: SlotContext, audit: Audit | None) -> None:
                     with context.attempt_ended:
                         context.attempt_ended.notify_all()
                 last = supervisor.last
-                if audit and isinstance(last, Finished) and last.outcome != "paused":
+                if audit and isinstance(last, messages.Finished) and last.outcome != "paused":
                     audit(context, claim, device)
             except SweeperError as error:
                 context.abort(error)
@@ -190,7 +168,7 @@ class AttemptSupervisor(TrialSupervisor):
         self._lease_lost = context.leases.hold(claim.token)
         self._queue = WriteQueue(f"sweeper-trial-{claim.number}", context.health)
         self._recorder = AttemptRecorder(context, claim, self._queue, self._check_waiting)
-        self.last: LastMessage | None = None
+        self.last: messages.LastMessage | None = None
         self._stop_sent = False
         self._clock = TrialClock(context.study.settings.time_limit)
         self._overran: float | None = None
@@ -218,7 +196,7 @@ class AttemptSupervisor(TrialSupervisor):
     def started(self, pid: int, isolation: Isolation) -> None:
         self._recorder.record_process(pid, isolation)
 
-    def handle(self, message: Message) -> Answered | None:
+    def handle(self, message: messages.Message) -> messages.Answered | None:
         return self._recorder.record(message)
 
     def stop_requested(self, *, inside: bool = False) -> bool:
@@ -240,7 +218,7 @@ class AttemptSupervisor(TrialSupervisor):
             process.kill()
         elif self.stop_requested() and not self._stop_sent:
             self._stop_sent = True
-            send(process, Stop())
+            send(process, messages.Stop())
         return POLL_INTERVAL
 
     def _run(self) -> None:
@@ -260,7 +238,7 @@ class AttemptSupervisor(TrialSupervisor):
                 self._restart()
                 status = self._run_process()
         except GarbledError as error:
-            self._recorder.last = Failed(f"{type(error).__name__}: {error}")
+            self._recorder.last = messages.Failed(f"{type(error).__name__}: {error}")
             status = ExitStatus(None)
         except SupersededError:
             raise
@@ -329,19 +307,19 @@ class AttemptSupervisor(TrialSupervisor):
         # errors follow `_close`, because the end has to be stored before the run may stop.
         log = self._study.paths.log(claim.number, claim.attempt)
         self.last = self._recorder.last
-        if isinstance(self.last, Failed) and self.last.of_study and self._has_succeeded():
+        if isinstance(self.last, messages.Failed) and self.last.of_study and self._has_succeeded():
             self.last = replace(self.last, of_study=False)
         self._check_dependence()
-        completed = isinstance(self.last, Finished) and self.last.outcome == "complete"
+        completed = isinstance(self.last, messages.Finished) and self.last.outcome == "complete"
         if completed and not self._study.settings.repeating.is_single:
             repository = self._study.repository_with_short_timeout
             differs = self._queue.ask(
                 lambda: repository.other_parameters(claim.study, claim.number), self._check_closing
             )
             if differs is not None:
-                self.last = Failed(f"ParameterError: {differs}")
+                self.last = messages.Failed(f"ParameterError: {differs}")
         end = end_of(claim, self._study.settings, self.last, death, log)
-        if self._recorder.decision == "reuse" and isinstance(self.last, StoppedHere):
+        if self._recorder.decision == "reuse" and isinstance(self.last, messages.StoppedHere):
             end = AttemptEnd("reused", reuses=self._recorder.proposal.of)
         self._close(end)
         if end.notice is not None:
@@ -444,7 +422,7 @@ class AttemptSupervisor(TrialSupervisor):
                 "give another place with --runs-dir"
             ) from error
 
-    def _assignment(self) -> Assignment:
+    def _assignment(self) -> messages.Assignment:
         claim = self._claim
         settings = self._study.settings
         if claim.epochs is not None:
@@ -455,7 +433,7 @@ class AttemptSupervisor(TrialSupervisor):
         # A trial that starts again under another definition is another run.
         suffix = f"-{claim.ignore_checkpoints_through}" if claim.ignore_checkpoints_through else ""
         return replace(
-            assignment_of(
+            messages.assignment_of(
                 settings,
                 self._study.paths,
                 claim.number,
@@ -528,14 +506,14 @@ class TrialSearch:
         self.params: dict[str, CategoricalChoice] = dict(self.claim.params)
         self._configuration = self.study.settings.repeating.index_of(self.claim.number)
 
-    def answer(self, question: Suggest | Judge) -> Answered:
+    def answer(self, question: messages.Suggest | messages.Judge) -> messages.Answered:
         """Return the answer to a request."""
         try:
-            if isinstance(question, Suggest):
+            if isinstance(question, messages.Suggest):
                 return self._suggest(question)
             return self._judge(question)
         except ParameterError as error:
-            return Answered(None, error=str(error))
+            return messages.Answered(None, error=str(error))
 
     @property
     def given(self) -> Mapping[str, CategoricalChoice]:
@@ -560,7 +538,7 @@ class TrialSearch:
             f"it suggested {', '.join(map(repr, self.params)) or 'nothing'}"
         )
 
-    def _suggest(self, question: Suggest) -> Answered:
+    def _suggest(self, question: messages.Suggest) -> messages.Answered:
         """Draw and store a parameter, or return the value that an earlier attempt stored."""
         params = self.claim.params
         try:
@@ -575,19 +553,19 @@ class TrialSearch:
             self.params[question.name] = answer.value
         return answer
 
-    def _judge(self, question: Judge) -> Answered:
+    def _judge(self, question: messages.Judge) -> messages.Answered:
         """Return whether the study's pruner ends the trial; the pruner's error fails the trial.
 
         The pruner decides only before the study's number of epochs, because it compares the trial
         with others up to there.
         """
         if question.values[-1][0] + 1 >= self.study.settings.epochs:
-            return Answered(False)
+            return messages.Answered(False)
         session = self._session()
         try:
-            return Answered(session.judge(question.values))
+            return messages.Answered(session.judge(question.values))
         except DefinitionError as error:
-            return Answered(None, error=str(error))
+            return messages.Answered(None, error=str(error))
         except Exception as error:
             epoch, value = question.values[-1]
             msg = (
@@ -595,7 +573,7 @@ class TrialSearch:
                 f"epoch {epoch + 1} with the objective {value}; check the arguments with which it "
                 "was made"
             )
-            return Answered(None, error=msg)
+            return messages.Answered(None, error=msg)
 
     def _session(self) -> SearchSession:
         """Return the session, which is kept, because a pruner decides after each epoch."""
@@ -631,13 +609,13 @@ class TrialSearch:
         )
         return of_configurations(trials, self.study.settings.repeating)
 
-    def _stored(self, question: Suggest, drawn: CategoricalChoice) -> Answered:
+    def _stored(self, question: messages.Suggest, drawn: CategoricalChoice) -> messages.Answered:
         record = self.study.repository_with_short_timeout.record_parameter
         token = self.claim.token
         try:
-            return Answered(record(token, question.name, question.distribution, drawn))
+            return messages.Answered(record(token, question.name, question.distribution, drawn))
         except ParameterError as error:
-            return Answered(None, error=str(error))
+            return messages.Answered(None, error=str(error))
 
 
 _TRAIN = Proposal("train")
@@ -664,7 +642,7 @@ class AttemptRecorder:
     waiting: Callable[[], None]
     step: int | None = None
     kept: int | None = None
-    last: LastMessage | None = None
+    last: messages.LastMessage | None = None
     trained_seconds: float = 0.0
     proposal: Proposal = _TRAIN
     _unwritten: list[EpochRecord] = field(default_factory=list)
@@ -690,16 +668,16 @@ class AttemptRecorder:
         self._process = (pid, isolation)
         self._record_start(None)
 
-    def record(self, message: Message) -> Answered | None:
+    def record(self, message: messages.Message) -> messages.Answered | None:
         """Record one message of the trial; return the answer if it is a request."""
         self.queue.check()
         self.report_findings()
-        if isinstance(message, Suggest | Judge):
+        if isinstance(message, messages.Suggest | messages.Judge):
             return self.search.answer(message)
-        if isinstance(message, Propose):
+        if isinstance(message, messages.Propose):
             self.proposal = self._proposed()
             self._report_space()
-            return Answered(self.decision == "train")
+            return messages.Answered(self.decision == "train")
         self._note(message)
         claim = self.claim
         epochs = self.claim.epochs or self._settings.epochs
@@ -709,31 +687,31 @@ class AttemptRecorder:
         event = progress_of(message, claim.number, self.search.params, epochs)
         if event is not None:
             self._report(event)
-        if isinstance(message, Warned):
+        if isinstance(message, messages.Warned):
             self._report(Notice(f"trial {claim.number}: {message.message}"))
         return None
 
-    def _note(self, message: Message) -> None:
+    def _note(self, message: messages.Message) -> None:
         match message:
-            case EnvironmentReport(fingerprint=fingerprint):
+            case messages.EnvironmentReport(fingerprint=fingerprint):
                 self._write(lambda: self._record_environment(fingerprint))
-            case Started():
+            case messages.Started():
                 self._started(message)
-            case StepsReached():
+            case messages.StepsReached():
                 self.step = message.step
-            case EpochsEnded():
+            case messages.EpochsEnded():
                 self._unwritten.extend(message.epochs)
                 self._write(self._write_epochs)
                 self.step = message.step
-            case CheckpointCommitted():
+            case messages.CheckpointCommitted():
                 self._checkpoint_committed(message)
-            case CheckpointDeleted(path=path):
+            case messages.CheckpointDeleted(path=path):
                 self._write(lambda: self._repository.forget_checkpoint(self.claim.token, path))
-            case FilesUsed():
+            case messages.FilesUsed():
                 self._files_used(message)
-            case Finished() | StoppedHere() | Failed():
+            case messages.Finished() | messages.StoppedHere() | messages.Failed():
                 self.last = message
-            case _ if not isinstance(message, Preparing | Warned):
+            case _ if not isinstance(message, messages.Preparing | messages.Warned):
                 raise GarbledError(
                     f"trial {self.claim.number} sent {message!r}, which only a worker sends"
                 )
@@ -783,12 +761,12 @@ class AttemptRecorder:
             "on the trial, such as random_state=0"
         )
 
-    def _files_used(self, message: FilesUsed) -> None:
+    def _files_used(self, message: messages.FilesUsed) -> None:
         self._files = message.files
         if not message.ended:  # otherwise `dependence` judges them, before the attempt is closed
             self._write(self._judge_files)
 
-    def _checkpoint_committed(self, committed: CheckpointCommitted) -> None:
+    def _checkpoint_committed(self, committed: messages.CheckpointCommitted) -> None:
         self.kept = committed.step
         record = CheckpointRecord(
             committed.step, committed.epoch, committed.digest, committed.bytes, committed.path
@@ -861,7 +839,7 @@ class AttemptRecorder:
         pid, isolation = self._process
         self._write(lambda: self._repository.record_process(token, pid, isolation, start_step))
 
-    def _started(self, message: Started) -> None:
+    def _started(self, message: messages.Started) -> None:
         self.step = message.start_step
         self.kept = message.start_step or None
         self.trained_seconds = message.trained_seconds
