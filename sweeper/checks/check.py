@@ -36,7 +36,7 @@ from sweeper.files.uses import CURE_OR_BEFORE, uses_from_json
 from sweeper.records.findings import LEVELS, Finding, Level, Line, ranked
 from sweeper.records.printing import JsonRecord, PrintedRecord, counted, json_fields
 from sweeper.replay.comparison import errors, line_of_differences, listed, notes_on_excused
-from sweeper.replay.lines import line_of_argument
+from sweeper.replay.reports import line_of_argument
 from sweeper.run.launch.launchers import StudyCode, WarmServer
 from sweeper.run.launch.server_process import ServerProcess
 from sweeper.run.launch.sources import load_source, target_source
@@ -56,8 +56,7 @@ from sweeper.run.replays import (
 from sweeper.search.sampling import SearchSession, open_search
 from sweeper.search.spaces import check_grid
 from sweeper.search.spec import SamplerSpec, needs_definition, search_spec
-from sweeper.support.directories import roots_of
-from sweeper.support.paths import scratch_directory
+from sweeper.support.paths import roots_of, scratch_directory
 from sweeper.views.formats import one_line, size_text, time_text
 
 

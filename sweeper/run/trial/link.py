@@ -28,7 +28,7 @@ from sweeper.errors import (
 from sweeper.files.recorder import RECORDER
 from sweeper.files.uses import uses_to_json
 from sweeper.inspection.sources import is_users
-from sweeper.replay.lines import line_of_error
+from sweeper.replay.reports import line_of_error
 from sweeper.run.protocol import messages
 from sweeper.run.protocol.channel import Channel, GarbledError, Link
 from sweeper.support.installation import missing_package

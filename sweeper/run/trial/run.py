@@ -46,8 +46,7 @@ from sweeper.guard.guard import Process, name_of
 from sweeper.inspection.measured import measured_names
 from sweeper.inspection.sorts import class_name
 from sweeper.records.results import EpochRecord
-from sweeper.replay.lines import line_of
-from sweeper.replay.reports import UserObject, UserObjects
+from sweeper.replay.reports import UserObject, UserObjects, line_of
 from sweeper.run.protocol import messages
 from sweeper.run.protocol.channel import Link
 from sweeper.run.trial.parts import (
