@@ -50,25 +50,13 @@ from sweeper.db.verdicts import read_exactness
 from sweeper.declarations.repeating import confirmation_name
 from sweeper.declarations.searching import Objective
 from sweeper.files.uses import FileUse, uses_from_json
+from sweeper.records import results
 from sweeper.records.code import CodeGroup, Environment, short_code
 from sweeper.records.conditions import matching
 from sweeper.records.configurations import ConfigurationRecord, TrialState, configurations_of
 from sweeper.records.evaluations import EvaluationRecord
 from sweeper.records.exactness import AuditRecord, VerificationRecord
 from sweeper.records.lengths import LengthRecord
-from sweeper.records.results import (
-    AttemptRecord,
-    BestTrial,
-    CheckpointRecord,
-    EpochRecord,
-    ErrorKind,
-    ParetoTrial,
-    StudyResults,
-    StudyStatus,
-    TrialRecord,
-    TrialStatus,
-    leader_of,
-)
 
 _NUMBER = re.compile(r"0x[0-9a-fA-F]+|\d+(\.\d+)?([eE][+-]?\d+)?")
 """Parts of an error message that differ in the same error of two trials."""
@@ -92,7 +80,7 @@ def read_status(
     all_code: bool = False,
     each: bool = True,
     where: Sequence[str] = (),
-) -> StudyStatus:
+) -> results.StudyStatus:
     """Count the study's trials by state, and find its best one among those that meet the conditions ``where``.
 
     If trials ran under several definitions, it is the best under the present one, unless
@@ -110,21 +98,21 @@ def read_status(
     trials = trial_statuses(connection, study, rows, live, objectives)
 
     def configured(
-        group: Sequence[TrialStatus], *, compared: bool
+        group: Sequence[results.TrialStatus], *, compared: bool
     ) -> tuple[ConfigurationRecord, ...]:
         if repeating_of(study).is_single:
             return ()
         return configurations_of(group, study.direction, study.definition, compared=compared)
 
-    def best_of(group: Sequence[TrialStatus]) -> BestTrial | None:
+    def best_of(group: Sequence[results.TrialStatus]) -> results.BestTrial | None:
         if several:
             return None
         if repeating_of(study).is_single:
             return best_trial(group, study.direction)
-        return leader_of(configured(group, compared=False))
+        return results.leader_of(configured(group, compared=False))
 
     codes: tuple[CodeGroup, ...] = ()
-    ranked: Sequence[TrialStatus] = matching(trials, where)
+    ranked: Sequence[results.TrialStatus] = matching(trials, where)
     if is_mixed(connection, study):
         by_id = codes_of_trials(connection, trials_of(study.id))
         numbered = {row.number: by_id[row.id] for row in rows if row.id in by_id}
@@ -137,7 +125,7 @@ def read_status(
     if each and confirmation in study_names(connection):
         confirmed = read_status(connection, confirmation).configurations
     counts: Counter[str] = Counter(trial.state for trial in trials)
-    return StudyStatus(
+    return results.StudyStatus(
         study=study.name,
         target=study.target,
         **{state: counts[state] for state in _COUNTED},
@@ -157,12 +145,12 @@ def read_status(
     )
 
 
-def read_statuses(connection: Connection, *, each: bool = True) -> tuple[StudyStatus, ...]:
+def read_statuses(connection: Connection, *, each: bool = True) -> tuple[results.StudyStatus, ...]:
     """Return the status of every study, the oldest first."""
     return tuple(read_status(connection, name, each=each) for name in study_names(connection))
 
 
-def read_trial(connection: Connection, name: str, number: int) -> TrialRecord:
+def read_trial(connection: Connection, name: str, number: int) -> results.TrialRecord:
     """Return one trial with all details."""
     study = find_study(connection, name)
     records = _records(connection, study, Trial.number == number)
@@ -173,18 +161,18 @@ def read_trial(connection: Connection, name: str, number: int) -> TrialRecord:
 
 def read_trials(
     connection: Connection, name: str, numbers: Collection[int] | None = None
-) -> tuple[TrialRecord, ...]:
+) -> tuple[results.TrialRecord, ...]:
     """Return every trial that has started with all details, by number; only those of ``numbers``, if given."""
     condition = sa.true() if numbers is None else Trial.number.in_(list(numbers))
     return _records(connection, find_study(connection, name), condition)
 
 
-def read_results(connection: Connection, name: str) -> StudyResults:
+def read_results(connection: Connection, name: str) -> results.StudyResults:
     """Return the study's status and every trial that has started."""
-    return StudyResults(read_status(connection, name), read_trials(connection, name))
+    return results.StudyResults(read_status(connection, name), read_trials(connection, name))
 
 
-def read_unfinished(connection: Connection, name: str) -> tuple[TrialRecord, ...]:
+def read_unfinished(connection: Connection, name: str) -> tuple[results.TrialRecord, ...]:
     """Return the trials that have started and have no result, with all details, by number."""
     return _records(connection, find_study(connection, name), Trial.result.is_(None))
 
@@ -265,7 +253,7 @@ def _records(
     connection: Connection,
     study: AnyRow,
     condition: sa.ColumnElement[bool],
-) -> tuple[TrialRecord, ...]:
+) -> tuple[results.TrialRecord, ...]:
     selected = sa.and_(Trial.study_id == study.id, condition)
     trials = connection.execute(sa.select(Trial).where(selected).order_by(Trial.number)).all()
     ids = sa.select(Trial.id).where(selected)
@@ -298,7 +286,7 @@ def _records(
         paths = {(row.step, row.digest): row.path for row in checkpoints[trial.id]}
         records.append(
             record_of(
-                TrialRecord,
+                results.TrialRecord,
                 trial,
                 study=study.name,
                 tags=tuple(trial.tags or ()),
@@ -308,12 +296,13 @@ def _records(
                 distributions=drawn[trial.optuna_trial_id].distributions,
                 value=next(iter(trial_values), None),
                 values=values_by_name(objectives, trial_values),
-                epochs=tuple(record_of(EpochRecord, row) for row in epochs[trial.id]),
+                epochs=tuple(record_of(results.EpochRecord, row) for row in epochs[trial.id]),
                 attempts=tuple(
-                    record_of(AttemptRecord, row, outcome=_ended(row)) for row in trial_attempts
+                    record_of(results.AttemptRecord, row, outcome=_ended(row))
+                    for row in trial_attempts
                 ),
                 checkpoints=tuple(
-                    record_of(CheckpointRecord, row) for row in checkpoints[trial.id]
+                    record_of(results.CheckpointRecord, row) for row in checkpoints[trial.id]
                 ),
                 verification=next(
                     (record_of(VerificationRecord, row) for row in verdicts[trial.id][-1:]), None
@@ -358,19 +347,19 @@ def _ended(attempt: AnyRow) -> str | None:
     return "lost" if attempt.outcome is None and is_lost(attempt) else attempt.outcome
 
 
-def best_trial(trials: Sequence[TrialStatus], direction: str) -> BestTrial | None:
+def best_trial(trials: Sequence[results.TrialStatus], direction: str) -> results.BestTrial | None:
     """Return the complete trial with the best objective, the first of equal ones."""
     sign = -1 if direction == "maximize" else 1
     ended = [(sign * t.value, t.number, t) for t in _complete(trials) if t.value is not None]
     if not ended:
         return None
     _, number, best = min(ended)
-    return BestTrial(number, cast("float", best.value), best.params)
+    return results.BestTrial(number, cast("float", best.value), best.params)
 
 
 def pareto_front(
-    trials: Sequence[TrialStatus], objectives: Sequence[Objective]
-) -> tuple[ParetoTrial, ...]:
+    trials: Sequence[results.TrialStatus], objectives: Sequence[Objective]
+) -> tuple[results.ParetoTrial, ...]:
     """Return the complete trials, by number, that no other beats in an objective and matches in all."""
     signs = {
         objective.name: -1 if objective.direction == "maximize" else 1 for objective in objectives
@@ -381,7 +370,7 @@ def pareto_front(
         if trial.values is not None
     )
     # In sorted order, a point can only be beaten by an earlier point of the front.
-    front: list[tuple[tuple[float, ...], int, TrialStatus]] = []
+    front: list[tuple[tuple[float, ...], int, results.TrialStatus]] = []
     for point in points:
         beaten = (
             other != point[0] and all(a <= b for a, b in zip(other, point[0], strict=True))
@@ -390,12 +379,12 @@ def pareto_front(
         if not any(beaten):
             front.append(point)
     return tuple(
-        ParetoTrial(number, trial.values or {}, trial.params)
+        results.ParetoTrial(number, trial.values or {}, trial.params)
         for _, number, trial in sorted(front, key=lambda point: point[1])
     )
 
 
-def _complete(trials: Sequence[TrialStatus]) -> list[TrialStatus]:
+def _complete(trials: Sequence[results.TrialStatus]) -> list[results.TrialStatus]:
     return [trial for trial in trials if trial.state == "complete" and not trial.hidden]
 
 
@@ -425,7 +414,7 @@ def trial_statuses(
     trials: Sequence[AnyRow],
     live: Collection[int],
     objectives: Sequence[Objective],
-) -> tuple[TrialStatus, ...]:
+) -> tuple[results.TrialStatus, ...]:
     """Return the progress of each of the study's trials, by number.
 
     ``trials`` are the columns of all its trials; ``live`` are the ids of those with a live attempt.
@@ -452,7 +441,7 @@ def trial_statuses(
         epoch, metrics = latest.get(trial.id, (0, {}))
         error, error_kind = errors.get(trial.id, (None, None))
         statuses.append(
-            TrialStatus(
+            results.TrialStatus(
                 number=trial.number,
                 state=trial_state(trial, running=trial.id in live),
                 params=drawn[trial.optuna_trial_id].params,
@@ -475,7 +464,7 @@ def trial_statuses(
     return tuple(statuses)
 
 
-def _errors(connection: Connection, study: int) -> dict[int, tuple[str, ErrorKind | None]]:
+def _errors(connection: Connection, study: int) -> dict[int, tuple[str, results.ErrorKind | None]]:
     """Return the last line and the kind of the error that ended each failed or interrupted trial, by the trial's id."""
     rows = connection.execute(
         sa.select(Trial.id, Attempt.error, Attempt.error_kind)
@@ -496,7 +485,7 @@ def _errors(connection: Connection, study: int) -> dict[int, tuple[str, ErrorKin
 
 
 def seconds_left(
-    connection: Connection, study: AnyRow, trials: Sequence[TrialStatus]
+    connection: Connection, study: AnyRow, trials: Sequence[results.TrialStatus]
 ) -> float | None:
     """Estimate the seconds until the study's total is reached; None if too little is known.
 
@@ -518,7 +507,7 @@ def seconds_left(
         if row.ended_at is not None or row.number in running:
             spent[row.number] += ((row.ended_at or row.now) - row.started_at).total_seconds()
 
-    def has_pace(trial: TrialStatus) -> bool:
+    def has_pace(trial: results.TrialStatus) -> bool:
         needed = _FIRST_EPOCHS if trial.number in running else 1
         return trial.epoch >= needed and trial.number in spent and trial.reuses is None
 
@@ -568,9 +557,9 @@ def codes_of_trials(connection: Connection, trial_ids: sa.Select[int]) -> dict[i
 
 def code_groups(
     study: AnyRow,
-    trials: Sequence[TrialStatus],
+    trials: Sequence[results.TrialStatus],
     codes: Mapping[int, str],
-    best: Callable[[Sequence[TrialStatus]], BestTrial | None],
+    best: Callable[[Sequence[results.TrialStatus]], results.BestTrial | None],
 ) -> tuple[CodeGroup, ...]:
     """Return the study's trials by definition and code, in the order of their first trials.
 
@@ -578,7 +567,7 @@ def code_groups(
     trials by number; ``best`` returns the best of some trials, or None.
     """
     present = short_code(study.fingerprint)
-    by_code: dict[str, list[TrialStatus]] = {}
+    by_code: dict[str, list[results.TrialStatus]] = {}
     for trial in trials:
         by_code.setdefault(codes.get(trial.number, present), []).append(trial)
     groups = []

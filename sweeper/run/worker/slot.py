@@ -31,16 +31,7 @@ from sweeper.files.uses import TrialUses, in_a_run, uses_from_json
 from sweeper.records.events import AttemptEnded, AttemptStarted, CheckpointKept, Notice, Remark
 from sweeper.records.findings import Finding
 from sweeper.records.results import CheckpointRecord, EpochRecord, ErrorKind
-from sweeper.run.launch.trial_process import (
-    POLL_INTERVAL,
-    ExitStatus,
-    Isolation,
-    TrialProcess,
-    TrialSupervisor,
-    progress_of,
-    send,
-    supervise_messages,
-)
+from sweeper.run.launch import trial_process
 from sweeper.run.protocol import messages
 from sweeper.run.protocol.channel import GarbledError
 from sweeper.run.worker.checkpoints import bring_files, locate, origin_of
@@ -154,7 +145,7 @@ class _CutShortError(Exception):
     """The trial's process is to be killed, for the reason in the message."""
 
 
-class AttemptSupervisor(TrialSupervisor):
+class AttemptSupervisor(trial_process.TrialSupervisor):
     """Supervisor of one attempt, from its claim to its end in the database.
 
     ``last`` is the trial's last message as it was judged at the end; None before that.
@@ -193,7 +184,7 @@ class AttemptSupervisor(TrialSupervisor):
             self._queue.close()
             self._context.leases.release(self._claim.token)
 
-    def started(self, pid: int, isolation: Isolation) -> None:
+    def started(self, pid: int, isolation: trial_process.Isolation) -> None:
         self._recorder.record_process(pid, isolation)
 
     def handle(self, message: messages.Message) -> messages.Answered | None:
@@ -209,7 +200,7 @@ class AttemptSupervisor(TrialSupervisor):
             or self._context.health.given_up
         )
 
-    def poll(self, process: TrialProcess) -> float:
+    def poll(self, process: trial_process.TrialProcess) -> float:
         """Stop or kill the trial if its lease, the time limit or a request to stop requires it."""
         self._check_lease()
         self._queue.check()
@@ -218,8 +209,8 @@ class AttemptSupervisor(TrialSupervisor):
             process.kill()
         elif self.stop_requested() and not self._stop_sent:
             self._stop_sent = True
-            send(process, messages.Stop())
-        return POLL_INTERVAL
+            trial_process.send(process, messages.Stop())
+        return trial_process.POLL_INTERVAL
 
     def _run(self) -> None:
         context = self._context
@@ -239,7 +230,7 @@ class AttemptSupervisor(TrialSupervisor):
                 status = self._run_process()
         except GarbledError as error:
             self._recorder.last = messages.Failed(f"{type(error).__name__}: {error}")
-            status = ExitStatus(None)
+            status = trial_process.ExitStatus(None)
         except SupersededError:
             raise
         except _CutShortError as reason:
@@ -261,15 +252,15 @@ class AttemptSupervisor(TrialSupervisor):
             )
         )
 
-    def _run_process(self) -> ExitStatus:
+    def _run_process(self) -> trial_process.ExitStatus:
         """Run the trial's process, or the trial in this one, to its last message."""
         assignment = self._assignment()
         runner = self._context.runner
         if callable(runner):
             self.started(self._study.worker.pid, "inline")
             runner(assignment, self)
-            return ExitStatus(0)
-        status = supervise_messages(runner, assignment, self)
+            return trial_process.ExitStatus(0)
+        status = trial_process.supervise_messages(runner, assignment, self)
         if self._recorder.last is None:
             self._queue.check()
         return status
@@ -656,14 +647,14 @@ class AttemptRecorder:
         self._repository = study.repository_with_short_timeout
         self._report = self.context.report
         self.search = TrialSearch(study, self.claim, self.queue, self.waiting)
-        self._process: tuple[int, Isolation] = (study.worker.pid, "inline")
+        self._process: tuple[int, trial_process.Isolation] = (study.worker.pid, "inline")
 
     @property
     def decision(self) -> str:
         """Return the decision on the trial's parameters."""
         return self.proposal.decision
 
-    def record_process(self, pid: int, isolation: Isolation) -> None:
+    def record_process(self, pid: int, isolation: trial_process.Isolation) -> None:
         """Record the trial's process."""
         self._process = (pid, isolation)
         self._record_start(None)
@@ -684,7 +675,7 @@ class AttemptRecorder:
         if self.step:
             self.context.trained = True
             self.context.starting.discard(claim.number)
-        event = progress_of(message, claim.number, self.search.params, epochs)
+        event = trial_process.progress_of(message, claim.number, self.search.params, epochs)
         if event is not None:
             self._report(event)
         if isinstance(message, messages.Warned):

@@ -26,15 +26,8 @@ import xxhash
 
 from sweeper.checkpoint.format import LoadedCheckpoint
 from sweeper.errors import RestoreError, UncapturableError
+from sweeper.inspection import sorts
 from sweeper.inspection import walk as objects
-from sweeper.inspection.sorts import (
-    OF_KERAS,
-    Sort,
-    class_name,
-    framework_variables,
-    is_variable,
-    sort_of,
-)
 from sweeper.inspection.walk import Edge, ObjectPath, edges_of
 from sweeper.train.codec import (
     Json,
@@ -236,9 +229,9 @@ def walk(model: keras.Model, step: TrainingStep | None = None) -> list[Found]:
     owners: list[Found] = []
 
     def visit(edge: Edge, _: int) -> list[Edge]:
-        if framework_variables(edge.obj) is not None:
+        if sorts.framework_variables(edge.obj) is not None:
             owners.append(Found(edge.path.text, edge.obj))
-        sort = sort_of(edge.obj)
+        sort = sorts.sort_of(edge.obj)
         if sort not in _ENTERED:
             return []
         # Keras may have generated a layer's name, which then differs between processes.
@@ -251,18 +244,18 @@ def walk(model: keras.Model, step: TrainingStep | None = None) -> list[Found]:
     return owners
 
 
-_ENTERED = {Sort.LIST, Sort.DICT, Sort.OBJECT, Sort.WRAPPED} | (
-    OF_KERAS - {Sort.CALLBACK, Sort.DATASET}
+_ENTERED = {sorts.Sort.LIST, sorts.Sort.DICT, sorts.Sort.OBJECT, sorts.Sort.WRAPPED} | (
+    sorts.OF_KERAS - {sorts.Sort.CALLBACK, sorts.Sort.DATASET}
 )
 
 
 def _new(owner: Found, covered: set[int]) -> list[Found]:
     """Return the object's variables that are not yet known, and record them."""
     variables = []
-    for variable in framework_variables(owner.value) or ():
+    for variable in sorts.framework_variables(owner.value) or ():
         if id(variable) not in covered:
             covered.add(id(variable))
-            standalone = is_variable(owner.value)
+            standalone = sorts.is_variable(owner.value)
             variables.append(
                 Found(owner.path if standalone else f"{owner.path}: {path_of(variable)}", variable)
             )
@@ -381,4 +374,4 @@ def _shown(part: Any) -> str:
         return repr(part)
     if isinstance(part, tf.distribute.Strategy):
         return f"a {type(part).__name__} of {part.num_replicas_in_sync} replicas"
-    return f"a {class_name(type(part))}"
+    return f"a {sorts.class_name(type(part))}"

@@ -13,14 +13,7 @@ from typing import Literal, Self, TextIO
 from sweeper.records import events
 from sweeper.records.printing import counted
 from sweeper.support.shown import shown_url
-from sweeper.views.formats import (
-    metrics_text,
-    one_line,
-    params_text,
-    size_text,
-    time_text,
-    value_text,
-)
+from sweeper.views import formats
 from sweeper.views.tables import directions_text
 from sweeper.views.terminal.model import RunState
 
@@ -64,20 +57,18 @@ class EventLines:
                 self._attempts[event.trial] = event.attempt
                 return None
             case events.Notice():
-                return f"notice: {one_line(event.message)}"
+                return f"notice: {formats.one_line(event.message)}"
             case events.TrialVerified():
-                return f"trial {event.trial} verified {event.verdict} {time_text(event.seconds)}"
+                return f"trial {event.trial} verified {event.verdict} {formats.time_text(event.seconds)}"
             case events.CheckpointKept():
-                line = (
-                    f"trial {event.trial} checkpoint at step {event.step} {size_text(event.bytes)}"
-                )
+                line = f"trial {event.trial} checkpoint at step {event.step} {formats.size_text(event.bytes)}"
                 if event.seconds is not None:
-                    line += f" in {time_text(event.seconds)}"
+                    line += f" in {formats.time_text(event.seconds)}"
                 if event.stalled_seconds is not None:
-                    line += f", training waited {time_text(event.stalled_seconds)}"
+                    line += f", training waited {formats.time_text(event.stalled_seconds)}"
                 return line
             case events.CheckpointMeasured():
-                metrics = metrics_text(event.metrics, self.objective)
+                metrics = formats.metrics_text(event.metrics, self.objective)
                 return f"trial {event.trial} measured at step {event.step} {metrics}".rstrip()
             case events.TrainingStarted() | events.EpochFinished() | events.AttemptEnded():
                 return self._training(event)
@@ -104,23 +95,23 @@ class EventLines:
             self.epochs[event.trial] = event.epochs
             attempt = self._attempts.get(event.trial, 1)
             start = f"resumed at step {event.start_step}" if event.start_step else "started"
-            params = params_text(event.params)
+            params = formats.params_text(event.params)
             return f"trial {event.trial} attempt {attempt} {start} {params}".rstrip()
         if isinstance(event, events.EpochFinished):
             epochs = self.epochs.get(event.trial)
             of = "" if epochs is None else f"/{epochs}"
-            metrics = metrics_text(event.metrics, self.objective)
-            seconds = time_text(event.seconds)
+            metrics = formats.metrics_text(event.metrics, self.objective)
+            seconds = formats.time_text(event.seconds)
             return f"trial {event.trial} epoch {event.epoch + 1}{of} {metrics} in {seconds}"
         if event.reuses is not None:
             same = f"has the parameters of trial {event.reuses} and takes its result"
             return f"trial {event.trial} {same}"
-        value = "" if event.value is None else f" value={value_text(event.value, 6)}"
+        value = "" if event.value is None else f" value={formats.value_text(event.value, 6)}"
         error = ""
         if event.error is not None:
             first = self._errors.setdefault(event.error, event.trial)
             same = f" with the error of trial {first}"
-            error = f" {one_line(event.error)}" if first == event.trial else same
+            error = f" {formats.one_line(event.error)}" if first == event.trial else same
         return f"trial {event.trial} attempt {event.attempt} {event.outcome}{value}{error}"
 
 
