@@ -34,15 +34,11 @@ def _table(name: str, key: str, /, **columns: Any) -> sa.Table:
     )
 
 
-def _kind(name: str, *values: str) -> sa.Enum:
-    """Return the type of an enumeration, which PostgreSQL knows by its name."""
-    return sa.Enum(*values, name=name)
-
-
-_STATE = _kind("trialstate", "RUNNING", "COMPLETE", "PRUNED", "FAIL", "WAITING")
-_DIRECTION = _kind("studydirection", "NOT_SET", "MINIMIZE", "MAXIMIZE")
-_VALUE = _kind("trialvaluetype", "FINITE", "INF_POS", "INF_NEG")
-_REPORTED = _kind("trialintermediatevaluetype", "FINITE", "INF_POS", "INF_NEG", "NAN")
+# PostgreSQL knows the type of an enumeration by its name.
+_STATE = sa.Enum("RUNNING", "COMPLETE", "PRUNED", "FAIL", "WAITING", name="trialstate")
+_DIRECTION = sa.Enum("NOT_SET", "MINIMIZE", "MAXIMIZE", name="studydirection")
+_VALUE = sa.Enum("FINITE", "INF_POS", "INF_NEG", name="trialvaluetype")
+_REPORTED = sa.Enum("FINITE", "INF_POS", "INF_NEG", "NAN", name="trialintermediatevaluetype")
 _OF_STUDY = {"study_id": sa.Integer}
 _OF_TRIAL = {"trial_id": sa.Integer}
 _ATTRIBUTE = {"key": sa.String, "value_json": sa.Text}

@@ -53,14 +53,16 @@ class Link(ABC):
         """Send a message to the worker."""
 
     @abstractmethod
-    def ask(
-        self, question: messages.Suggest | messages.Judge | messages.Propose
-    ) -> messages.Answered:
+    def ask(self, question: messages.Question) -> messages.Answered:
         """Send a request to the worker, and wait for the answer."""
 
     @abstractmethod
     def stop_requested(self) -> bool:
         """Return whether the worker or a signal has requested that the trial stops."""
+
+    def warn(self, message: str) -> None:
+        """Send a warning to the user."""
+        self.send(messages.Warned(message))
 
     def suggest(self, name: str, distribution: Distribution) -> CategoricalChoice:
         """Return a parameter's value from the worker; raise a `ParameterError` if it has none."""

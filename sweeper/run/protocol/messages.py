@@ -114,6 +114,10 @@ class Propose:
     """Request to train a built trial that has no checkpoint; answered by `Answered`, whether it is trained here."""
 
 
+Question = Suggest | Judge | Propose
+"""Request that is answered by `Answered`."""
+
+
 @sendable
 class Answered:
     """Answer to a request: a value, whether the pruner ends the trial, or it is trained; ``error`` if there is none."""

@@ -46,22 +46,18 @@ def evaluate(
     link: Link,
 ) -> None:
     """Evaluate checkpoints of the trial; the last message is `Evaluated`."""
-
-    def notify(message: str) -> None:
-        link.send(messages.Warned(message))
-
     seeds = seeds_of(assignment)
     trial = make_trial(assignment, seeds, link)
-    plan = make_plan(definition, assignment, trial, seeds, notify=notify)
+    plan = make_plan(definition, assignment, trial, seeds, notify=link.warn)
     try:
-        data, held_out = _held_out(order.data, plan, trial, seeds, notify)
+        data, held_out = _held_out(order.data, plan, trial, seeds, link.warn)
     except (_RefusedError, StudyImportError) as error:
         link.send(messages.Evaluated(refused=str(error), traceback=getattr(error, "traceback", "")))
         return
     data_name = order.data.shown or held_out.name
     digest = held_out_fingerprint(held_out, data.validation_batch_size or data.batch_size)
     seed_everything(seeds.child(_USE))
-    tests = _tests(plan, held_out, seeds, notify)
+    tests = _tests(plan, held_out, seeds, link.warn)
     for checkpoint in order.checkpoints:
         if link.stop_requested():
             break

@@ -98,9 +98,7 @@ class ChannelLink(Link):
             cut = {} if RECORDER.before.complete else {"cut": True}
             self.send(messages.FilesUsed({**uses_to_json(uses), **cut}, ended))
 
-    def ask(
-        self, question: messages.Suggest | messages.Judge | messages.Propose
-    ) -> messages.Answered:
+    def ask(self, question: messages.Question) -> messages.Answered:
         # One request at a time, because an answer does not name its request.
         with self._asking:
             self.send(question)

@@ -124,10 +124,6 @@ def run_trial(
     process: Process = "trial",
 ) -> None:
     """Build, resume and train a trial; the last message is `Finished` or another `LastMessage`."""
-
-    def notify(message: str) -> None:
-        link.send(messages.Warned(message))
-
     settings = assignment.settings
     order = assignment.order if isinstance(assignment.order, messages.Replay) else None
     seeds = seeds_of(assignment)
@@ -137,7 +133,7 @@ def run_trial(
         assignment,
         trial,
         seeds,
-        notify=notify,
+        notify=link.warn,
         report_stage=lambda stage: link.send(messages.Preparing(stage)),
         process=process,
     )
@@ -151,12 +147,12 @@ def run_trial(
     locations = [parse_location(location) for location in assignment.known]
     # The trial's local directory also has copies of checkpoints that are uploaded.
     spool = Path(assignment.log).parent.parent
-    _sweep_leftovers(directories, spool, notify)
+    _sweep_leftovers(directories, spool, link.warn)
     origin = assignment.origin and replace(
         assignment.origin, parameters=dict(trial.params), directory=str(trial.directory)
     )
     store_at = partial(open_store, spool=spool, origin=origin)
-    loaded = load_newest(directories, notify, known=locations, origin=origin)
+    loaded = load_newest(directories, link.warn, known=locations, origin=origin)
     loaded = _relocated(loaded, trial.directory)
     # A trial that has trained continues, whatever other trials have done since.
     if loaded is None and order is None and not link.ask(messages.Propose()).value:
@@ -175,7 +171,7 @@ def run_trial(
         keep,
         observer.checkpoint_committed,
         observer.checkpoint_deleted,
-        notify=notify,
+        notify=link.warn,
         kept=read_kept(directories, locations, origin=origin),
         trained_seconds=0.0 if loaded is None else loaded.trained_seconds,
     ) as writer:
@@ -195,14 +191,14 @@ def run_trial(
         except Stopped as stopped:
             writer.close()
             if isinstance(stopped, Paused):
-                link.send(_last_message(loops[0], settings, observer, notify, paused=True))
+                link.send(_last_message(loops[0], settings, observer, link.warn, paused=True))
             else:
                 link.send(messages.StoppedHere(step=observer.committed_step))
             return
     if not loop.pruned:
         # Before the last message, because a trial without its model must not count as complete.
         keep_end(plan.model, assignment, observer.committed, store_at)
-    link.send(_last_message(loop, settings, observer, notify))
+    link.send(_last_message(loop, settings, observer, link.warn))
 
 
 def _made_loop(
@@ -215,19 +211,15 @@ def _made_loop(
     link: Link,
 ) -> TrainingLoop:
     """Return the loop of ``plan``, after reports on it and on the checkpoint from which it resumes."""
-
-    def notify(message: str) -> None:
-        link.send(messages.Warned(message))
-
-    loop = TrainingLoop(plan, observer, notify)
+    loop = TrainingLoop(plan, observer, link.warn)
     environment = {
         **_environment(definition, plan),
         **_validation(definition, plan, assignment),
-        **_began_from(loop, plan, loaded, notify),
+        **_began_from(loop, plan, loaded, link.warn),
     }
     link.send(messages.EnvironmentReport(environment))
     if not isinstance(assignment.order, messages.Replay):
-        _notice_first_length(definition.epochs, plan, loop.steps_per_epoch, notify)
+        _notice_first_length(definition.epochs, plan, loop.steps_per_epoch, link.warn)
     if loaded is not None:
         observer.resumed(loaded)
     return loop

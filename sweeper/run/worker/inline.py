@@ -54,7 +54,7 @@ class InlineTrials:
             if factory is not None
         ]
         try:
-            with changes_undone(factories, lambda message: link.send(messages.Warned(message))):
+            with changes_undone(factories, link.warn):
                 run_trial(self._definition, assignment, link, "inline")
         except (Exception, SystemExit, _WorkerError) as error:
             link.check()
@@ -93,9 +93,7 @@ class _InlineLink(Link):
     def send(self, message: messages.Message) -> None:
         self._handle(message)
 
-    def ask(
-        self, question: messages.Suggest | messages.Judge | messages.Propose
-    ) -> messages.Answered:
+    def ask(self, question: messages.Question) -> messages.Answered:
         return cast("messages.Answered", self._handle(question))
 
     def stop_requested(self) -> bool:
