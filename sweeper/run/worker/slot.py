@@ -154,6 +154,7 @@ class AttemptSupervisor(trial_process.TrialSupervisor):
     def __init__(self, context: SlotContext, claim: Claim, device: SlotDevice) -> None:
         self._context = context
         self._study = context.study
+        self._repository = context.study.repository_with_short_timeout
         self._claim = claim
         self._device = device
         self._lease_lost = context.leases.hold(claim.token)
@@ -303,9 +304,9 @@ class AttemptSupervisor(trial_process.TrialSupervisor):
         self._check_dependence()
         completed = isinstance(self.last, messages.Finished) and self.last.outcome == "complete"
         if completed and not self._study.settings.repeating.is_single:
-            repository = self._study.repository_with_short_timeout
             differs = self._queue.ask(
-                lambda: repository.other_parameters(claim.study, claim.number), self._check_closing
+                lambda: self._repository.other_parameters(claim.study, claim.number),
+                self._check_closing,
             )
             if differs is not None:
                 self.last = messages.Failed(f"ParameterError: {differs}")
@@ -336,8 +337,7 @@ class AttemptSupervisor(trial_process.TrialSupervisor):
         early = early and not context.trained
         if least:
             needed = min(_FAILING_EARLY, least) if early else least
-            repository = self._study.repository_with_short_timeout
-            failure = context.ask(lambda: repository.failing_alike(study, needed))
+            failure = context.ask(lambda: self._repository.failing_alike(study, needed))
             if failure is not None:
                 raise all_fail_alike(study, *failure, early=early)
 
@@ -350,9 +350,7 @@ class AttemptSupervisor(trial_process.TrialSupervisor):
 
     def _has_succeeded(self) -> bool:
         """Return whether a trial of the study has a value, so that the definition is not the cause."""
-        repository = self._study.repository_with_short_timeout
-        study = self._claim.study
-        status = self._context.ask(lambda: repository.status(study, each=False))
+        status = self._context.ask(lambda: self._repository.status(self._claim.study, each=False))
         return bool(status.complete or status.pruned or status.paused)
 
     def _close(self, end: AttemptEnd) -> None:
@@ -361,7 +359,6 @@ class AttemptSupervisor(trial_process.TrialSupervisor):
         If the database is unreachable for too long, the attempt stays open until its lease ends.
         """
         claim = self._claim
-        repository = self._study.repository_with_short_timeout
         if end.end_step is None:
             end = replace(end, end_step=self._recorder.step)
 
@@ -372,7 +369,7 @@ class AttemptSupervisor(trial_process.TrialSupervisor):
             nonlocal tried
             is_repeated = tried
             tried = True
-            return repository.finish(claim.token, end, again=is_repeated)
+            return self._repository.finish(claim.token, end, again=is_repeated)
 
         # A queue that has failed writes nothing more, so the end is written without it.
         broken = self._queue.broken
@@ -446,9 +443,7 @@ class AttemptSupervisor(trial_process.TrialSupervisor):
         enqueued = self._recorder.search.given
         if not enqueued:
             return {}
-        repository = self._study.repository_with_short_timeout
-        study = self._claim.study
-        trials = self._context.ask(lambda: repository.status(study)).trials
+        trials = self._context.ask(lambda: self._repository.status(self._claim.study)).trials
         suggested: set[str] = set()
         for trial in trials:
             if trial.number != self._claim.number:
@@ -462,18 +457,14 @@ class AttemptSupervisor(trial_process.TrialSupervisor):
         claim = self._claim
         if claim.attempt == claim.ignore_checkpoints_through + 1:
             return ()
-        repository = study.repository_with_short_timeout
-        token = claim.token
-        record = context.ask(lambda: repository.trial(study.settings.name, claim.number))
+        record = context.ask(lambda: self._repository.trial(study.settings.name, claim.number))
         located = locate(record, study.paths)
         context.report_checkpoints(record, located)
         if located.newest is not None:
             bring_files(located.newest, study.paths.trial_files(claim.number))
-        moved = located.moved
-        gone = located.gone
-        if moved or gone:
+        if located.moved or located.gone:
             self._queue.write(
-                lambda: repository.move_checkpoints(token, moved, gone),
+                lambda: self._repository.move_checkpoints(claim.token, located.moved, located.gone),
                 self._check_waiting,
             )
         return located.known
@@ -494,6 +485,7 @@ class TrialSearch:
     _opened: SearchSession | None = None
 
     def __post_init__(self) -> None:
+        self._repository = self.study.repository_with_short_timeout
         self.params: dict[str, CategoricalChoice] = dict(self.claim.params)
         self._configuration = self.study.settings.repeating.index_of(self.claim.number)
 
@@ -570,11 +562,10 @@ class TrialSearch:
         """Return the session, which is kept, because a pruner decides after each epoch."""
         if self._opened is None:
             study = self.study
-            repository = study.repository_with_short_timeout
             foreign: tuple[ForeignObservation, ...] = ()
             if study.search.window is not None:
                 foreign = self.queue.ask(
-                    lambda: repository.foreign_observations(self.claim.study), self.waiting
+                    lambda: self._repository.foreign_observations(self.claim.study), self.waiting
                 )
             self._opened = open_search(
                 study.search,
@@ -594,14 +585,13 @@ class TrialSearch:
             return ()
         below = max(0, self._configuration - window + 1)
         limit = self.study.settings.repeating.number(below, 0)
-        repository = self.study.repository_with_short_timeout
         trials = self.queue.ask(
-            lambda: repository.finished_before(claim.study, limit), self.waiting
+            lambda: self._repository.finished_before(claim.study, limit), self.waiting
         )
         return of_configurations(trials, self.study.settings.repeating)
 
     def _stored(self, question: messages.Suggest, drawn: CategoricalChoice) -> messages.Answered:
-        record = self.study.repository_with_short_timeout.record_parameter
+        record = self._repository.record_parameter
         token = self.claim.token
         try:
             return messages.Answered(record(token, question.name, question.distribution, drawn))
@@ -709,10 +699,10 @@ class AttemptRecorder:
 
     def _proposed(self) -> Proposal:
         """Return the decision on the trial's parameters, as soon as those of lower trials are known."""
-        token = self.claim.token
-        repository = self._repository
         while True:
-            proposal = self.queue.ask(lambda: repository.propose(token), self.waiting)
+            proposal = self.queue.ask(
+                lambda: self._repository.propose(self.claim.token), self.waiting
+            )
             if proposal.decision != "wait":
                 return proposal
             self.waiting()
