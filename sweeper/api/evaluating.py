@@ -133,8 +133,6 @@ _Key = tuple[int, int, str, str, str]
 
 
 class Evaluator:
-    """Evaluation of a study's checkpoints."""
-
     def __init__(self, request: EvaluationRequest, repository: Repository) -> None:
         self.repository = repository
         self._request = request

@@ -140,7 +140,6 @@ class CheckReport(PrintedRecord):
 
     @property
     def verdict(self) -> str:
-        """Return the verdict in some words."""
         if self.lacks_packages:
             return "cannot run: a package is missing"
         return "holds" if self.holds else "a promise does not hold"
@@ -344,7 +343,6 @@ class _Check:
         self.findings.append(Finding(level, subject, message, line))
 
     def _order(self, number: int) -> ReplayOrder:
-        """Return the order of a shortened trial."""
         settings = self.settings
         draw = _drawing(self.search, number)
 
@@ -361,7 +359,6 @@ class _Check:
         )
 
     def _train(self, number: int, directory: str) -> Replayed:
-        """Train a shortened trial."""
         order = self._order(number)
         below = self.directory / directory
         try:
@@ -376,7 +373,6 @@ class _Check:
             return died.replayed
 
     def _report(self, replayed: Replayed) -> None:
-        """Report a trial's error and its warnings."""
         if isinstance(replayed.end, Failed):
             self.findings.append(finding_of_failure(replayed.end, self._argument))
         for message in replayed.warnings[False]:

@@ -141,7 +141,6 @@ class TrialVerification(PrintedRecord):
 
     @property
     def message(self) -> str:
-        """Return the verdict in a sentence."""
         if self._errors:
             more = len(self._errors) - 1
             also = f" (and {more} more)" if more else ""

@@ -25,7 +25,6 @@ def print_importing(study: str) -> None:
 
 
 def json_text(value: Any) -> str:
-    """Return one JSON value, indented."""
     return json.dumps(finite_json(value), allow_nan=False, ensure_ascii=False, indent=2)
 
 

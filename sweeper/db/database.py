@@ -171,7 +171,6 @@ class Database:
         return other
 
     def optuna_storage(self) -> RDBStorage:
-        """Return Optuna's storage of this database, for Optuna's tools."""
         return schema.optuna_storage(self.url, create=False)
 
     def close(self) -> None:

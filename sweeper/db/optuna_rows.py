@@ -118,7 +118,6 @@ class Drawn:
 
 
 def study_names(connection: Connection) -> tuple[str, ...]:
-    """Return the names of all of Optuna's studies in the database."""
     return tuple(connection.scalars(sa.select(_Studies.c.study_name)))
 
 
@@ -181,7 +180,6 @@ def add_parameter(
     distribution: Distribution,
     value: CategoricalChoice,
 ) -> None:
-    """Store a new parameter of a trial."""
     row = {
         "trial_id": trial_id,
         "param_name": name,
@@ -316,7 +314,6 @@ def forget_parameters(connection: Connection, trial_id: int) -> None:
 
 
 def rename_study(connection: Connection, study_id: int, name: str) -> None:
-    """Give a study another name."""
     connection.execute(
         sa.update(_Studies).where(_Studies.c.study_id == study_id).values(study_name=name)
     )

@@ -151,7 +151,6 @@ def read_statuses(connection: Connection, *, each: bool = True) -> tuple[results
 
 
 def read_trial(connection: Connection, name: str, number: int) -> results.TrialRecord:
-    """Return one trial with all details."""
     study = find_study(connection, name)
     records = _records(connection, study, Trial.number == number)
     if not records:
@@ -168,7 +167,6 @@ def read_trials(
 
 
 def read_results(connection: Connection, name: str) -> results.StudyResults:
-    """Return the study's status and every trial that has started."""
     return results.StudyResults(read_status(connection, name), read_trials(connection, name))
 
 
@@ -612,7 +610,6 @@ class Stamps:
 
 
 def read_stamps(connection: Connection, name: str) -> Stamps:
-    """Return the state of a study's rows."""
     study = find_study(connection, name)
     confirming = sa.select(Study).where(Study.name == confirmation_name(name))
     confirmation = connection.execute(confirming).first()

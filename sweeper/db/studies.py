@@ -83,7 +83,6 @@ class StudyRow:
 
     @property
     def objectives(self) -> tuple[Objective, ...]:
-        """Return the objectives, in order."""
         return objectives_of(self)
 
     def changes_since(self, earlier: StudyRow, *, of_search: bool | None = None) -> list[str]:
@@ -120,7 +119,6 @@ def objectives_of(study: AnyRow | StudyRow) -> tuple[Objective, ...]:
 
 
 def row_of(study: AnyRow) -> StudyRow:
-    """Return the record of a study's columns."""
     code = None if study.code is None else CodeFingerprint.from_json(json.loads(study.code))
     return record_of(StudyRow, study, code=code)
 
@@ -235,7 +233,6 @@ def create_or_open(connection: Connection, row: StudyRow) -> StudyRow:
 
 
 def _declared(row: StudyRow) -> list[ForeignObservation]:
-    """Return the observations that a definition gives."""
     given = plain_json(row.definition).get("observe", ())
     return [ForeignObservation(o["params"], tuple(o["values"])) for o in given]
 
@@ -417,17 +414,14 @@ def definition_changes(connection: Connection, name: str) -> tuple[AcceptedChang
 
 
 def number_of_changes(connection: Connection, study_id: int) -> int:
-    """Return the number of changes of the study's definition."""
     return count(connection, DefinitionChange.study_id == study_id)
 
 
 def has_begun(connection: Connection, name: str) -> bool:
-    """Return whether any trial of the study has begun."""
     return count(connection, Trial.study_id == find_study(connection, name).id) > 0
 
 
 def trials_of(study_id: int) -> sa.Select[int]:
-    """Return the subquery of the ids of a study's trials."""
     return sa.select(Trial.id).where(Trial.study_id == study_id)
 
 

@@ -140,7 +140,6 @@ class StudySettings:
 
     @property
     def objectives(self) -> tuple[searching.Objective, ...]:
-        """Return all objectives, in order."""
         return (searching.Objective(self.objective, self.direction), *self.further_objectives)
 
     @property

@@ -324,7 +324,6 @@ class _Attempt:
                 )
 
     def _committed(self, committed: messages.CheckpointCommitted) -> None:
-        """Note a checkpoint for the comparison."""
         self.replayed.bytes = max(self.replayed.bytes, committed.bytes)
         if committed.path == str(self.order.starts_from):
             return

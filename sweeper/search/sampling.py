@@ -209,7 +209,6 @@ class SearchSession:
         trial.system_attrs = self._frozen().system_attrs
 
     def _frozen(self) -> FrozenTrial:
-        """Return the trial with all attributes that Optuna's code has set."""
         return self._storage.get_trial(self._id)
 
     def _draw(self, name: str, distribution: Distribution) -> CategoricalChoice:

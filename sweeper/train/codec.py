@@ -154,8 +154,6 @@ def take_array(saved: Json, tensors: Mapping[str, Any]) -> Any:
 
 
 class _Missing:
-    """Placeholder for a missing value."""
-
     def __repr__(self) -> str:
         return "nothing"
 
@@ -527,7 +525,6 @@ class Decoder:
         self._made: dict[str, Any] = {}
 
     def decode(self, node: Json) -> Any:
-        """Return the value of ``node``."""
         if not isinstance(node, dict):
             return node
         read = self.readers.get(node[TAG])

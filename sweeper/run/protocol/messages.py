@@ -153,8 +153,6 @@ class Evaluation:
 
 @sendable
 class CheckpointEvaluated:
-    """Report of a checkpoint's metrics."""
-
     checkpoint: CheckpointRecord
     data: str
     data_digest: str
@@ -382,8 +380,6 @@ class CheckpointDeleted:
 
 @sendable
 class Warned:
-    """Warning to the user."""
-
     message: str
 
 

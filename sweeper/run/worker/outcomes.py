@@ -231,7 +231,6 @@ def _again(remaining: int, allowed: int, step: int | None) -> str:
 
 
 def rung_event(rung: DecidedRung) -> RungDecided:
-    """Return the event of a rung decision."""
     trials = ", ".join(map(str, rung.promoted))
     which = f"trial{'s' * (len(rung.promoted) > 1)} {trials}" if trials else "no trial"
     compared = len(rung.promoted) + len(rung.ended)

@@ -490,7 +490,6 @@ class TrialSearch:
         self._configuration = self.study.settings.repeating.index_of(self.claim.number)
 
     def answer(self, question: messages.Suggest | messages.Judge) -> messages.Answered:
-        """Return the answer to a request."""
         try:
             if isinstance(question, messages.Suggest):
                 return self._suggest(question)
@@ -641,11 +640,9 @@ class AttemptRecorder:
 
     @property
     def decision(self) -> str:
-        """Return the decision on the trial's parameters."""
         return self.proposal.decision
 
     def record_process(self, pid: int, isolation: trial_process.Isolation) -> None:
-        """Record the trial's process."""
         self._process = (pid, isolation)
         self._record_start(None)
 

@@ -236,7 +236,6 @@ class NotebookProgress(LiveProgress):
         self.show()
 
     def show(self) -> None:
-        """Update the output."""
         self._handle.update(self._content(), raw=True)
 
     def _print(self, line: Text) -> None:
