@@ -227,9 +227,7 @@ def audit_trial(context: SlotContext, claim: Claim, device: SlotDevice) -> None:
         return
     repository = context.study.repository_with_short_timeout
     files = context.study.paths.trial_files(claim.number)
-    trial = context.ask(
-        lambda: context.study.repository_with_short_timeout.trial(settings.name, claim.number)
-    )
+    trial = context.ask(lambda: repository.trial(settings.name, claim.number))
     for start, end in _intervals(context, claim, trial):
         replay = IntervalReplay(
             trial, start, end, settings, files, launcher, context.stopping, device.visible
