@@ -60,7 +60,7 @@ _FIRST_PAUSE = 0.01
 _LONGEST_PAUSE = 1.0
 
 
-class Database:
+class Database(contextlib.AbstractContextManager["Database"]):
     """An open database, safe for several threads; a forked child must open its own.
 
     Temporary faults are retried for ``patience`` seconds.
@@ -176,9 +176,6 @@ class Database:
     def close(self) -> None:
         """Close every unused connection."""
         self._engine.dispose()
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_exception: object) -> None:
         self.close()

@@ -8,7 +8,8 @@ activity has a line too. Of a trial's epochs about ten are reported, including t
 import threading
 import time
 from collections.abc import Callable
-from typing import Literal, Self, TextIO
+from contextlib import AbstractContextManager
+from typing import Literal, TextIO
 
 from sweeper.records import events
 from sweeper.records.printing import counted
@@ -115,7 +116,7 @@ class EventLines:
         return f"trial {event.trial} attempt {event.attempt} {event.outcome}{value}{error}"
 
 
-class LineProgress:
+class LineProgress(AbstractContextManager["LineProgress"]):
     """A listener that writes one line for each reported event; safe for several threads."""
 
     def __init__(
@@ -132,9 +133,6 @@ class LineProgress:
         self._lines = EventLines()
         self._waiting = verbosity != "quiet"
         self._next_step = 0.0
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *error: object) -> None:
         pass
