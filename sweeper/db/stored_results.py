@@ -16,19 +16,11 @@ from typing import Any, cast
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from sweeper.db import optuna_rows
+from sweeper.db import optuna_rows, studies
 from sweeper.db.leases import is_lost, lease_has_ended, open_attempts, read_workers
 from sweeper.db.observations import observations_of
 from sweeper.db.repeats import hidden_numbers, repeating_of
 from sweeper.db.rungs import rungs_of_trials
-from sweeper.db.studies import (
-    find_study,
-    no_such_trial,
-    number_of_changes,
-    objectives_of,
-    study_names,
-    trials_of,
-)
 from sweeper.db.tables import (
     AnyRow,
     Attempt,
@@ -86,14 +78,14 @@ def read_status(
     If trials ran under several definitions, it is the best under the present one, unless
     ``all_code``. Configurations, whose statistics import SciPy, are included only with ``each``.
     """
-    study = find_study(connection, name)
+    study = studies.find_study(connection, name)
     rows = connection.execute(sa.select(Trial).where(Trial.study_id == study.id)).all()
     live = {
         row.trial_id
         for row in connection.execute(open_attempts().where(Trial.study_id == study.id))
         if not is_lost(row)
     }
-    objectives = objectives_of(study)
+    objectives = studies.objectives_of(study)
     several = len(objectives) > 1
     trials = trial_statuses(connection, study, rows, live, objectives)
 
@@ -114,7 +106,7 @@ def read_status(
     codes: tuple[CodeGroup, ...] = ()
     ranked: Sequence[results.TrialStatus] = matching(trials, where)
     if is_mixed(connection, study):
-        by_id = codes_of_trials(connection, trials_of(study.id))
+        by_id = codes_of_trials(connection, studies.trials_of(study.id))
         numbered = {row.number: by_id[row.id] for row in rows if row.id in by_id}
         codes = code_groups(study, trials, numbered, best_of)
         if codes and not all_code:
@@ -122,7 +114,7 @@ def read_status(
             ranked = [trial for trial in ranked if trial.number in current]
     confirmed: tuple[ConfigurationRecord, ...] = ()
     confirmation = confirmation_name(name)
-    if each and confirmation in study_names(connection):
+    if each and confirmation in studies.study_names(connection):
         confirmed = read_status(connection, confirmation).configurations
     counts: Counter[str] = Counter(trial.state for trial in trials)
     return results.StudyStatus(
@@ -147,14 +139,16 @@ def read_status(
 
 def read_statuses(connection: Connection, *, each: bool = True) -> tuple[results.StudyStatus, ...]:
     """Return the status of every study, the oldest first."""
-    return tuple(read_status(connection, name, each=each) for name in study_names(connection))
+    return tuple(
+        read_status(connection, name, each=each) for name in studies.study_names(connection)
+    )
 
 
 def read_trial(connection: Connection, name: str, number: int) -> results.TrialRecord:
-    study = find_study(connection, name)
+    study = studies.find_study(connection, name)
     records = _records(connection, study, Trial.number == number)
     if not records:
-        raise no_such_trial(connection, study, number)
+        raise studies.no_such_trial(connection, study, number)
     return records[0]
 
 
@@ -163,7 +157,7 @@ def read_trials(
 ) -> tuple[results.TrialRecord, ...]:
     """Return every trial that has started with all details, by number; only those of ``numbers``, if given."""
     condition = sa.true() if numbers is None else Trial.number.in_(list(numbers))
-    return _records(connection, find_study(connection, name), condition)
+    return _records(connection, studies.find_study(connection, name), condition)
 
 
 def read_results(connection: Connection, name: str) -> results.StudyResults:
@@ -172,12 +166,12 @@ def read_results(connection: Connection, name: str) -> results.StudyResults:
 
 def read_unfinished(connection: Connection, name: str) -> tuple[results.TrialRecord, ...]:
     """Return the trials that have started and have no result, with all details, by number."""
-    return _records(connection, find_study(connection, name), Trial.result.is_(None))
+    return _records(connection, studies.find_study(connection, name), Trial.result.is_(None))
 
 
 def read_environments(connection: Connection, name: str) -> tuple[Environment, ...]:
     """Return the environments of the study's attempts, each with its number of attempts."""
-    study = find_study(connection, name)
+    study = studies.find_study(connection, name)
     hosts: defaultdict[str, list[str]] = defaultdict(list)
     for row in connection.execute(
         sa.select(Attempt.fingerprint, Attempt.host, sa.func.count().label("attempts"))
@@ -269,7 +263,7 @@ def _records(
     evaluations = rows_by_trial(connection, Evaluation, ids, *by_data)
     drawn = optuna_rows.parameters(connection, optuna_ids)
     values = optuna_rows.values(connection, optuna_ids)
-    objectives = objectives_of(study)
+    objectives = studies.objectives_of(study)
     codes = codes_of_trials(connection, ids)
     rungs = rungs_of_trials(connection, study.id, ids)
     every_trial = sa.select(Trial.number, Trial.hidden, Trial.reuses)
@@ -422,7 +416,7 @@ def trial_statuses(
     values = optuna_rows.values(connection, optuna_ids)
     last = (
         sa.select(Epoch.trial_id, sa.func.max(Epoch.epoch).label("epoch"))
-        .where(Epoch.trial_id.in_(trials_of(study.id)))
+        .where(Epoch.trial_id.in_(studies.trials_of(study.id)))
         .group_by(Epoch.trial_id)
         .subquery()
     )
@@ -523,7 +517,7 @@ def seconds_left(
 def is_mixed(connection: Connection, study: AnyRow) -> bool:
     """Return whether attempts of the study ran under an earlier definition."""
     other = Attempt.definition != study.fingerprint
-    return count(connection, Attempt.trial_id.in_(trials_of(study.id)), other) > 0
+    return count(connection, Attempt.trial_id.in_(studies.trials_of(study.id)), other) > 0
 
 
 def codes_of_trials(connection: Connection, trial_ids: sa.Select[int]) -> dict[int, str]:
@@ -610,13 +604,13 @@ class Stamps:
 
 
 def read_stamps(connection: Connection, name: str) -> Stamps:
-    study = find_study(connection, name)
+    study = studies.find_study(connection, name)
     confirming = sa.select(Study).where(Study.name == confirmation_name(name))
     confirmation = connection.execute(confirming).first()
     workers = tuple((worker.key, worker.live) for worker in read_workers(connection, name))
     state = (
         *(study.target, study.epochs, study.inexact_accepted_at, study.fingerprint),
-        number_of_changes(connection, study.id),
+        studies.number_of_changes(connection, study.id),
         workers,
         observations_of(connection, study.id),
         None if confirmation is None else tuple(_trial_stamps(connection, confirmation.id).items()),

@@ -49,14 +49,7 @@ from sweeper.records.results import EpochRecord
 from sweeper.replay.reports import UserObject, UserObjects, line_of
 from sweeper.run.protocol import messages
 from sweeper.run.protocol.channel import Link
-from sweeper.run.trial.parts import (
-    check_enqueued,
-    make_plan,
-    make_trial,
-    seeds_of,
-    shortened,
-    validation_rows,
-)
+from sweeper.run.trial import parts
 from sweeper.support.paths import Location, RemotePath, parse_location
 from sweeper.train.codec import Tensors
 from sweeper.train.fingerprint import take_fingerprint
@@ -126,9 +119,9 @@ def run_trial(
     """Build, resume and train a trial; the last message is `Finished` or another `LastMessage`."""
     settings = assignment.settings
     order = assignment.order if isinstance(assignment.order, messages.Replay) else None
-    seeds = seeds_of(assignment)
-    trial = make_trial(assignment, seeds, link)
-    plan = make_plan(
+    seeds = parts.seeds_of(assignment)
+    trial = parts.make_trial(assignment, seeds, link)
+    plan = parts.make_plan(
         definition,
         assignment,
         trial,
@@ -137,7 +130,7 @@ def run_trial(
         report_stage=lambda stage: link.send(messages.Preparing(stage)),
         process=process,
     )
-    check_enqueued(assignment, trial, definition)
+    parts.check_enqueued(assignment, trial, definition)
     plan = replace(plan, judge=_judge(settings, link))
     if order is not None:
         plan = _as_replayed(definition, plan, order, assignment.files, link)
@@ -267,7 +260,7 @@ def _as_replayed(
     weights = ""
     if order.short:
         weights = weights_digest(plan.model)
-        plan, lengths = shortened(plan)
+        plan, lengths = parts.shortened(plan)
     if order.aside:
         redirect_files(plan.callbacks, Path(files))
     link.send(messages.ReplayBuilt(user_objects_of(definition, plan), weights, lengths))
@@ -316,7 +309,7 @@ def _validation(
     compared = assignment.number <= 1 and assignment.settings.repeating.is_single
     if not compared or plan.data_asked or not arrays:
         return {}
-    rows = validation_rows(plan)
+    rows = parts.validation_rows(plan)
     if rows is None:
         return {}
     line = line_of(definition.data)

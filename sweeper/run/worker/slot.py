@@ -34,20 +34,12 @@ from sweeper.records.results import CheckpointRecord, EpochRecord, ErrorKind
 from sweeper.run.launch import trial_process
 from sweeper.run.protocol import messages
 from sweeper.run.protocol.channel import GarbledError
+from sweeper.run.worker import outcomes
 from sweeper.run.worker.checkpoints import bring_files, locate, origin_of
 from sweeper.run.worker.context import SlotContext, StudyAccess
 from sweeper.run.worker.database_health import WriteQueue
 from sweeper.run.worker.gpus import SlotDevice
 from sweeper.run.worker.left_files import left_behind
-from sweeper.run.worker.outcomes import (
-    AttemptEnd,
-    Death,
-    TrialClock,
-    all_fail_alike,
-    end_of,
-    out_of_memory_kills,
-    rung_event,
-)
 from sweeper.search.sampling import SearchSession, of_configurations, open_search
 from sweeper.search.spaces import Observation
 from sweeper.support.shown import shown_error
@@ -162,7 +154,7 @@ class AttemptSupervisor(trial_process.TrialSupervisor):
         self._recorder = AttemptRecorder(context, claim, self._queue, self._check_waiting)
         self.last: messages.LastMessage | None = None
         self._stop_sent = False
-        self._clock = TrialClock(context.study.settings.time_limit)
+        self._clock = outcomes.TrialClock(context.study.settings.time_limit)
         self._overran: float | None = None
 
     def run(self) -> None:
@@ -218,9 +210,9 @@ class AttemptSupervisor(trial_process.TrialSupervisor):
         claim = self._claim
         if context.stopping.is_set():
             # The request came while the trial was claimed.
-            self._close(AttemptEnd("interrupted", error="stopped before it began"))
+            self._close(outcomes.AttemptEnd("interrupted", error="stopped before it began"))
             return
-        kills_before = out_of_memory_kills()
+        kills_before = outcomes.out_of_memory_kills()
         try:
             context.starting.add(claim.number)
             context.report(AttemptStarted(claim.number, claim.attempt))
@@ -235,18 +227,20 @@ class AttemptSupervisor(trial_process.TrialSupervisor):
         except SupersededError:
             raise
         except _CutShortError as reason:
-            self._close(AttemptEnd("interrupted", error=str(reason)))
+            self._close(outcomes.AttemptEnd("interrupted", error=str(reason)))
             return
         except BaseException as error:
             # An open attempt would count as running until this process ends.
             kind: ErrorKind | None = "other" if isinstance(error, Exception) else None
-            self._close(AttemptEnd("interrupted", error=shown_error(error), error_kind=kind))
+            self._close(
+                outcomes.AttemptEnd("interrupted", error=shown_error(error), error_kind=kind)
+            )
             raise
         self._conclude(
-            Death(
+            outcomes.Death(
                 status,
                 requested=context.killing.is_set(),
-                ran_out=status.killed and out_of_memory_kills() > kills_before,
+                ran_out=status.killed and outcomes.out_of_memory_kills() > kills_before,
                 overran=self._overran,
                 trained=bool(self._recorder.step),
                 kept=self._recorder.kept,
@@ -292,7 +286,7 @@ class AttemptSupervisor(trial_process.TrialSupervisor):
         if self._lease_lost.is_set():
             raise SupersededError("its lease expired without renewal")
 
-    def _conclude(self, death: Death) -> None:
+    def _conclude(self, death: outcomes.Death) -> None:
         context = self._context
         claim = self._claim
         # Checks come before `end_of`, because each may turn a finished trial into a failed one. Notices and
@@ -310,9 +304,9 @@ class AttemptSupervisor(trial_process.TrialSupervisor):
             )
             if differs is not None:
                 self.last = messages.Failed(f"ParameterError: {differs}")
-        end = end_of(claim, self._study.settings, self.last, death, log)
+        end = outcomes.end_of(claim, self._study.settings, self.last, death, log)
         if self._recorder.decision == "reuse" and isinstance(self.last, messages.StoppedHere):
-            end = AttemptEnd("reused", reuses=self._recorder.proposal.of)
+            end = outcomes.AttemptEnd("reused", reuses=self._recorder.proposal.of)
         self._close(end)
         if end.notice is not None:
             context.report(Notice(end.notice))
@@ -339,13 +333,13 @@ class AttemptSupervisor(trial_process.TrialSupervisor):
             needed = min(_FAILING_EARLY, least) if early else least
             failure = context.ask(lambda: self._repository.failing_alike(study, needed))
             if failure is not None:
-                raise all_fail_alike(study, *failure, early=early)
+                raise outcomes.all_fail_alike(study, *failure, early=early)
 
     def _check_dependence(self) -> None:
         """Close the attempt and raise an error if the trial depends on another one by a file."""
         if (dependence := self._recorder.dependence(self._check_closing)) is not None:
             text = f"IndependenceError: {dependence}"
-            self._close(AttemptEnd("interrupted", error=text, error_kind="mistake"))
+            self._close(outcomes.AttemptEnd("interrupted", error=text, error_kind="mistake"))
             raise IndependenceError(dependence)
 
     def _has_succeeded(self) -> bool:
@@ -353,7 +347,7 @@ class AttemptSupervisor(trial_process.TrialSupervisor):
         status = self._context.ask(lambda: self._repository.status(self._claim.study, each=False))
         return bool(status.complete or status.pruned or status.paused)
 
-    def _close(self, end: AttemptEnd) -> None:
+    def _close(self, end: outcomes.AttemptEnd) -> None:
         """Write all queued entries and the attempt's end, and wait until they are written.
 
         If the database is unreachable for too long, the attempt stays open until its lease ends.
@@ -381,7 +375,7 @@ class AttemptSupervisor(trial_process.TrialSupervisor):
         ended = AttemptEnded(claim.number, claim.attempt, end.outcome, end.value, line, end.reuses)
         self._context.report(ended)
         for rung in decided:
-            self._context.report(rung_event(rung))
+            self._context.report(outcomes.rung_event(rung))
 
     def _check_closing(self) -> None:
         """Raise an error if the attempt's end should no longer wait for the database."""
