@@ -19,31 +19,14 @@ from sweeper.definition.definition import StudyDefinition, StudySettings
 from sweeper.definition.loading import split_data_target
 from sweeper.definition.trial import Trial
 from sweeper.errors import CheckpointError, StudyImportError, SweeperError, UsageError
+from sweeper.records import events
 from sweeper.records.evaluations import EvaluationRecord, ranked, ranking_objective
-from sweeper.records.events import (
-    CheckpointMeasured,
-    ChecksOpened,
-    Event,
-    Listener,
-    Notice,
-    Remark,
-)
 from sweeper.records.results import CheckpointRecord, TrialRecord
 from sweeper.run.launch.launchers import open_launcher
 from sweeper.run.launch.sources import pickle_by_value, recall_source, source_of
 from sweeper.run.launch.trial_process import ExitStatus, Launcher, Unattended
 from sweeper.run.options import WorkerOptions
-from sweeper.run.protocol.messages import (
-    CheckpointEvaluated,
-    CheckpointPassedOver,
-    Evaluated,
-    Evaluation,
-    Failed,
-    HeldOutData,
-    Message,
-    Warned,
-    assignment_of,
-)
+from sweeper.run.protocol import messages
 from sweeper.run.replays import Answers
 from sweeper.run.signals import interrupting
 from sweeper.run.stored_study import begun_before_a_change
@@ -58,15 +41,15 @@ DataGiven = str | Data | Callable[[Trial], Data]
 """``FILE:NAME``, a `Data`, or a function ``trial -> Data``."""
 
 
-def held_out_data(data: DataGiven | None) -> HeldOutData:
+def held_out_data(data: DataGiven | None) -> messages.HeldOutData:
     """Return a description of the held-out data that trial processes can load."""
     if data is None:
-        return HeldOutData()
+        return messages.HeldOutData()
     if isinstance(data, str):
         location, name = split_data_target(data)
         path = Path(location)
         target = f"{path.resolve()}:{name}" if path.is_file() else data
-        return HeldOutData(target=target, shown=data)
+        return messages.HeldOutData(target=target, shown=data)
     if not isinstance(data, Data) and not callable(data):
         raise UsageError(
             f"data={shown_value(data)}; expected a function `trial -> Data`, a sweeper.Data(test=(x, y)), or "
@@ -80,7 +63,7 @@ def held_out_data(data: DataGiven | None) -> HeldOutData:
             f"the data {label} cannot be sent to the evaluation processes: {error}; give a "
             "function `trial -> Data` that makes the data"
         ) from error
-    return HeldOutData(pickled=pickled, path=tuple(sys.path), shown=label)
+    return messages.HeldOutData(pickled=pickled, path=tuple(sys.path), shown=label)
 
 
 def _not_evaluated(trial: int, step: int | None, reason: str) -> str:
@@ -102,9 +85,9 @@ class EvaluationRequest:
 
     study: str
     options: WorkerOptions
-    listener: Listener
+    listener: events.Listener
     trial: int | None = None
-    data: HeldOutData = field(default_factory=HeldOutData)
+    data: messages.HeldOutData = field(default_factory=messages.HeldOutData)
     metric: str | None = None
     direction: str | None = None
     definition: StudyDefinition | None = None
@@ -137,7 +120,7 @@ def evaluate_study(request: EvaluationRequest) -> StudyEvaluation:
             source = source_of(request.definition)
 
         def notify(text: str) -> None:
-            request.listener(Notice(text))
+            request.listener(events.Notice(text))
 
         with open_launcher(source, options.isolation, notify, "evaluation") as (launcher, loaded):
             purpose = "evaluate them, on other data with --data FILE:NAME"
@@ -150,8 +133,6 @@ _Key = tuple[int, int, str, str, str]
 
 
 class Evaluator:
-    """Evaluation of a study's checkpoints."""
-
     def __init__(self, request: EvaluationRequest, repository: Repository) -> None:
         self.repository = repository
         self._request = request
@@ -172,9 +153,9 @@ class Evaluator:
         study = self._request.study
         slots = self._request.options.slots or 1
         for line in self._not_evaluated:
-            self._report(Notice(line))
+            self._report(events.Notice(line))
         self._report(
-            ChecksOpened(
+            events.ChecksOpened(
                 study,
                 "measured",
                 sum(map(len, self._checkpoints.values())),
@@ -270,7 +251,7 @@ class Evaluator:
             groups = "; ".join(
                 f"trials {', '.join(map(str, sorted(trials)))}" for trials in by_data.values()
             )
-            self._report(Notice(f"the held-out data differ between trials: {groups}"))
+            self._report(events.Notice(f"the held-out data differ between trials: {groups}"))
 
     def _evaluate(
         self, trial: TrialRecord, answers: Answers, settings: StudySettings, launcher: Launcher
@@ -283,20 +264,20 @@ class Evaluator:
         with scratch_directory("evaluate") as directory:
             paths = RunPaths(Path(directory), settings.name)
             paths.attempt(number, 1).mkdir(parents=True)
-            assignment = assignment_of(settings, paths, number, 1, proposals=proposals)
+            assignment = messages.assignment_of(settings, paths, number, 1, proposals=proposals)
             supervisor = Unattended(
                 lambda question: answers(question.name, question.distribution),
                 functools.partial(self._receive, number),
                 self._stopping,
                 STOPPED,
             )
-            order = Evaluation(candidates, self._request.data)
+            order = messages.Evaluation(candidates, self._request.data)
             end = supervisor.run(launcher, replace(assignment, order=order))
-        if isinstance(end, Evaluated) and end.refused is not None:
+        if isinstance(end, messages.Evaluated) and end.refused is not None:
             if end.traceback:
                 raise StudyImportError(end.refused, end.traceback)
             raise UsageError(end.refused)
-        if isinstance(end, Failed):
+        if isinstance(end, messages.Failed):
             self._pass_over(number, None, end.error)
         elif isinstance(end, ExitStatus):
             self._pass_over(number, None, f"its process {end.describe()}")
@@ -304,18 +285,18 @@ class Evaluator:
             measured = sum(key[0] == number for key in self._measured)
         seconds = time.monotonic() - started
         progress = f"{measured} of {len(candidates)} checkpoints evaluated"
-        self._report(Remark(f"trial {number}: {progress} ({seconds:.1f}s)"))
+        self._report(events.Remark(f"trial {number}: {progress} ({seconds:.1f}s)"))
 
-    def _receive(self, number: int, message: Message) -> None:
+    def _receive(self, number: int, message: messages.Message) -> None:
         match message:
-            case CheckpointEvaluated():
+            case messages.CheckpointEvaluated():
                 self._store(number, message)
-            case CheckpointPassedOver():
+            case messages.CheckpointPassedOver():
                 self._pass_over(number, message.checkpoint.step, message.reason)
-            case Warned():
-                self._report(Notice(f"evaluation of trial {number}: {message.message}"))
+            case messages.Warned():
+                self._report(events.Notice(f"evaluation of trial {number}: {message.message}"))
 
-    def _store(self, number: int, message: CheckpointEvaluated) -> None:
+    def _store(self, number: int, message: messages.CheckpointEvaluated) -> None:
         """Store a result at once, so that an interrupted evaluation loses nothing."""
         checkpoint = message.checkpoint
         data = (message.data, message.data_digest)
@@ -331,14 +312,14 @@ class Evaluator:
         )
         with self._lock:
             self._measured.add((number, checkpoint.step, checkpoint.digest, *data))
-        self._report(CheckpointMeasured(number, checkpoint.step, message.metrics))
+        self._report(events.CheckpointMeasured(number, checkpoint.step, message.metrics))
 
     def _pass_over(self, number: int, step: int | None, reason: str) -> None:
         line = _not_evaluated(number, step, reason)
         with self._lock:
             self._not_evaluated.append(line)
-        self._report(Notice(line))
+        self._report(events.Notice(line))
 
-    def _report(self, event: Event) -> None:
+    def _report(self, event: events.Event) -> None:
         with self._lock:
             self._request.listener(event)

@@ -220,7 +220,6 @@ class StudyModels:
         source: str | None = None,
         notify: Callable[[str], None] = _warn,
     ) -> StudyModels:
-        """Return the models of the study stored where ``settings`` say."""
         return cls(
             study,
             settings.storage,
@@ -316,7 +315,6 @@ class StudyModels:
         return StoredModel(row, trial, loaded, training, paths.trial_files(trial.number))
 
     def code_source(self, row: StudyRow) -> StudySource:
-        """Return the target of the study's code."""
         if self.source is not None:
             return target_source(self.source, self.study.partition("~")[0])
         return recall_source(self.study, row.source, _GONE)

@@ -13,8 +13,7 @@ from sweeper.definition.loading import end_reading, load_definition
 from sweeper.errors import StudyFileError, UnknownStudyError, UsageError
 from sweeper.records.lengths import Extension
 from sweeper.records.results import StudyStatus
-from sweeper.support.directories import roots_of
-from sweeper.support.paths import is_name
+from sweeper.support.paths import is_name, roots_of
 from sweeper.support.shown import shown_url
 
 if TYPE_CHECKING:

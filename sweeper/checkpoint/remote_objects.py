@@ -109,7 +109,6 @@ class ObjectStore:
         self.retrying(send)
 
     def download(self, path: RemotePath, file: Path) -> None:
-        """Write the content of an object to ``file``."""
         try:
             self.retrying(lambda: self._files.get_file(path.key, str(file)))
         except FileNotFoundError as error:

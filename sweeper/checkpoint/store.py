@@ -254,8 +254,6 @@ def leftovers(directory: Path) -> list[Path]:
 
 
 class _HashedFile:
-    """File that is hashed while it is written."""
-
     def __init__(self, name: str, descriptor: int, operations: FileOperations) -> None:
         self.name = name
         self._descriptor = descriptor

@@ -15,9 +15,9 @@ import traceback
 import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from types import TracebackType
-from typing import Self
 
 from sweeper.checkpoint.format import Snapshot
 from sweeper.checkpoint.remote_store import Store
@@ -26,7 +26,7 @@ from sweeper.errors import CheckpointError
 from sweeper.support.paths import Location
 
 
-class BackgroundWriter:
+class BackgroundWriter(AbstractContextManager["BackgroundWriter"]):
     """Writer of the snapshots of one attempt, which also applies the retention rules.
 
     Its methods must be called on the training thread. ``committed`` receives each durable checkpoint,
@@ -108,9 +108,6 @@ class BackgroundWriter:
         """Wait for the write in flight, announce it and accept no other. Idempotent; see `poll`."""
         self._closed = True
         self.flush()
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(
         self,

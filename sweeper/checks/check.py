@@ -36,7 +36,7 @@ from sweeper.files.uses import CURE_OR_BEFORE, uses_from_json
 from sweeper.records.findings import LEVELS, Finding, Level, Line, ranked
 from sweeper.records.printing import JsonRecord, PrintedRecord, counted, json_fields
 from sweeper.replay.comparison import errors, line_of_differences, listed, notes_on_excused
-from sweeper.replay.lines import line_of_argument
+from sweeper.replay.reports import line_of_argument
 from sweeper.run.launch.launchers import StudyCode, WarmServer
 from sweeper.run.launch.server_process import ServerProcess
 from sweeper.run.launch.sources import load_source, target_source
@@ -56,8 +56,7 @@ from sweeper.run.replays import (
 from sweeper.search.sampling import SearchSession, open_search
 from sweeper.search.spaces import check_grid
 from sweeper.search.spec import SamplerSpec, needs_definition, search_spec
-from sweeper.support.directories import roots_of
-from sweeper.support.paths import scratch_directory
+from sweeper.support.paths import roots_of, scratch_directory
 from sweeper.views.formats import one_line, size_text, time_text
 
 
@@ -141,7 +140,6 @@ class CheckReport(PrintedRecord):
 
     @property
     def verdict(self) -> str:
-        """Return the verdict in some words."""
         if self.lacks_packages:
             return "cannot run: a package is missing"
         return "holds" if self.holds else "a promise does not hold"
@@ -345,7 +343,6 @@ class _Check:
         self.findings.append(Finding(level, subject, message, line))
 
     def _order(self, number: int) -> ReplayOrder:
-        """Return the order of a shortened trial."""
         settings = self.settings
         draw = _drawing(self.search, number)
 
@@ -362,7 +359,6 @@ class _Check:
         )
 
     def _train(self, number: int, directory: str) -> Replayed:
-        """Train a shortened trial."""
         order = self._order(number)
         below = self.directory / directory
         try:
@@ -377,7 +373,6 @@ class _Check:
             return died.replayed
 
     def _report(self, replayed: Replayed) -> None:
-        """Report a trial's error and its warnings."""
         if isinstance(replayed.end, Failed):
             self.findings.append(finding_of_failure(replayed.end, self._argument))
         for message in replayed.warnings[False]:

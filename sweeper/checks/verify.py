@@ -50,22 +50,12 @@ from sweeper.replay.comparison import (
     notes_on_excused,
     variable_names,
 )
+from sweeper.run import replays
 from sweeper.run.launch.launchers import open_launcher
 from sweeper.run.launch.sources import recall_source
 from sweeper.run.launch.trial_process import Launcher
 from sweeper.run.options import WorkerOptions
 from sweeper.run.protocol.messages import Failed, Finished, StudySource
-from sweeper.run.replays import (
-    Answers,
-    ComparedReplay,
-    Kill,
-    Position,
-    Reference,
-    ReplayComparison,
-    Replayed,
-    ReplayOrder,
-    results_of,
-)
 from sweeper.run.signals import interrupting
 from sweeper.run.stored_study import begun_before_a_change
 from sweeper.run.study_plan import unchanged_settings
@@ -151,7 +141,6 @@ class TrialVerification(PrintedRecord):
 
     @property
     def message(self) -> str:
-        """Return the verdict in a sentence."""
         if self._errors:
             more = len(self._errors) - 1
             also = f" (and {more} more)" if more else ""
@@ -267,7 +256,7 @@ class TrialFiles:
     findings: tuple[Finding, ...]
 
     @property
-    def by_position(self) -> dict[Position, KeptCheckpoint]:
+    def by_position(self) -> dict[replays.Position, KeptCheckpoint]:
         return {(checkpoint.step, checkpoint.epoch): checkpoint for checkpoint in self.checkpoints}
 
     @property
@@ -356,7 +345,7 @@ def _damage(checkpoint: KeptCheckpoint, error: CheckpointError) -> Finding:
 def findings_of(
     record: TrialRecord,
     files: TrialFiles,
-    comparison: ReplayComparison,
+    comparison: replays.ReplayComparison,
     settings: StudySettings,
 ) -> list[Finding]:
     """Return all differences between a finished trial and its replay; causes precede their effects."""
@@ -405,7 +394,7 @@ def _last_epoch(checkpoint: KeptCheckpoint) -> int:
     return max(0, checkpoint.epoch - 1) if checkpoint.metrics else checkpoint.epoch
 
 
-def _ending(record: TrialRecord, replayed: Replayed) -> list[tuple[str, str]]:
+def _ending(record: TrialRecord, replayed: replays.Replayed) -> list[tuple[str, str]]:
     """Return parameters that the replay and the trial do not share, or the failure of the replay."""
     if replayed.misfits:
         return [("parameter", misfit) for misfit in replayed.misfits]
@@ -436,7 +425,7 @@ def _own_digest(record: TrialRecord) -> list[Finding]:
 
 def compare_end_models(
     files: TrialFiles,
-    replayed: Replayed,
+    replayed: replays.Replayed,
     settings: StudySettings,
     *,
     number: int,
@@ -479,7 +468,7 @@ def compare_end_models(
 STOPPED = "the verification was stopped; verdicts until then are stored"
 
 
-def where_to_kill(seed: int, number: int, steps: int) -> Kill | None:
+def where_to_kill(seed: int, number: int, steps: int) -> replays.Kill | None:
     """Return the step at which the replay of trial ``number`` is killed; None if the trial is too short.
 
     Its steps, of the trial's ``steps``, are drawn from ``seed``, so that a test can be repeated. A checkpoint,
@@ -490,7 +479,7 @@ def where_to_kill(seed: int, number: int, steps: int) -> Kill | None:
         return None
     drawing = random.Random(f"{seed}:{number}")  # noqa: S311 - no secret
     die = drawing.randrange(2, steps)
-    return Kill(drawing.randrange(1, die), die)
+    return replays.Kill(drawing.randrange(1, die), die)
 
 
 def choose(
@@ -731,17 +720,17 @@ class _Verifier:
             yield Finding("warning", "files", message)
 
     def _replay(
-        self, record: TrialRecord, files: TrialFiles, kill: Kill | None
-    ) -> tuple[ReplayComparison, list[Finding]]:
+        self, record: TrialRecord, files: TrialFiles, kill: replays.Kill | None
+    ) -> tuple[replays.ReplayComparison, list[Finding]]:
         """Run the trial again, and compare it with what is stored."""
         pruned_after = None
         if record.state == "pruned":
             pruned_after = max((e.epoch for e in record.epochs), default=None)
         settings = self.settings
-        order = ReplayOrder(
+        order = replays.ReplayOrder(
             settings=replace(settings, epochs=record.length or settings.epochs),
             number=record.number,
-            answer=Answers(record.params, record.distributions),
+            answer=replays.Answers(record.params, record.distributions),
             prune_after=pruned_after,
             kill=kill,
             when_stopped=STOPPED,
@@ -749,15 +738,15 @@ class _Verifier:
         )
         objectives = [objective.name for objective in settings.objectives]
         values: Mapping[str, float | None] = record.values or {objectives[0]: record.value}
-        reference = Reference(
+        reference = replays.Reference(
             checkpoints=files.by_position,
             files=str(self._paths.trial_files(record.number)),
             epochs={epoch.epoch: epoch.metrics for epoch in record.epochs},
-            results=results_of(objectives, [*map(values.get, objectives)], record.digest),
+            results=replays.results_of(objectives, [*map(values.get, objectives)], record.digest),
             sides=_SIDES,
         )
         with scratch_directory("verify") as directory:
-            replay = ComparedReplay(
+            replay = replays.ComparedReplay(
                 reference,
                 prepare=lambda _: order,
                 directory=Path(directory),

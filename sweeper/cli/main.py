@@ -9,9 +9,12 @@ once.
 """
 
 import contextlib
+import errno
 import gc
+import io
 import os
 import signal
+import sys
 import threading
 from collections.abc import Iterator, Sequence
 from typing import Annotated, Any
@@ -163,6 +166,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(arguments: Sequence[str] | None) -> int:
     invocation = Invocation(debug=os.environ.get("SWEEPER_DEBUG", "") not in {"", "0"})
+    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
+        # Under an encoding without it, such as ASCII, a sign is better escaped than the end of the command.
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         typer.main.get_command(app)(args=arguments, prog_name="sweeper", obj=invocation)
     except SystemExit as ended:
@@ -170,8 +176,15 @@ def _run(arguments: Sequence[str] | None) -> int:
     except SweeperError as error:
         return _print_error(error, invocation)
     except Exception as error:
+        if isinstance(error, OSError) and error.errno in _FULL and error.filename is None:
+            typer.echo(f"error: the output cannot be written: {error.strerror}", err=True)
+            return 1
         return _print_unexpected(error, invocation)
     return 0
+
+
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
+"""Errors of a full or broken disk; those of files of a study have been told in their own words."""
 
 
 def _print_error(error: SweeperError, invocation: Invocation) -> int:

@@ -346,7 +346,6 @@ class Flags:
 
     @property
     def verbosity(self) -> "Verbosity":
-        """Return how much progress is reported."""
         if self.quiet:
             return "quiet"
         return "verbose" if self.verbose else "normal"

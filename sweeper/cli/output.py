@@ -25,7 +25,6 @@ def print_importing(study: str) -> None:
 
 
 def json_text(value: Any) -> str:
-    """Return one JSON value, indented."""
     text = json.dumps(finite_json(value), allow_nan=False, ensure_ascii=False, indent=2)
     # The name of a file need not be text: what is none is escaped, as JSON does it.
     return text.encode("utf-8", "backslashreplace").decode("utf-8")

@@ -30,7 +30,7 @@ from sweeper.errors import Interrupted, StudyFileError, SweeperError, UsageError
 from sweeper.records.events import Event, StudyOpened
 from sweeper.records.lengths import Extension
 from sweeper.records.printing import trials_named
-from sweeper.support.directories import roots_of
+from sweeper.support.paths import roots_of
 
 if TYPE_CHECKING:
     from sweeper.declarations.repeating import ConfirmRequest

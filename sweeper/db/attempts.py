@@ -122,7 +122,6 @@ class Ending:
 def record_process(
     connection: Connection, token: int, pid: int, isolation: str, start_step: int | None
 ) -> None:
-    """Store the trial's process, its isolation, and the step at which it resumes."""
     lock_current(connection, token)
     change(connection, Attempt, token, pid=pid, isolation=isolation, start_step=start_step)
 

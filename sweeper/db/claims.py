@@ -13,16 +13,8 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from sweeper.db import optuna_rows
+from sweeper.db import optuna_rows, rungs
 from sweeper.db.repeats import next_repeat, patience_end, repeating_of, shown_repeat
-from sweeper.db.rungs import (
-    PROMOTED,
-    at_most,
-    next_rung,
-    reason_to_wait,
-    running_trials,
-    settle,
-)
 from sweeper.db.studies import changes_of, is_open, lock_study, number_of_changes, row_of
 from sweeper.db.tables import (
     AnyRow,
@@ -162,14 +154,14 @@ def claim(
     trial = _resumable_trial(connection, study)
     while trial is None:
         new = _new_trial(connection, study, trial_seed)
-        if isinstance(new, Waiting) and settle(connection, study):
+        if isinstance(new, Waiting) and rungs.settle(connection, study):
             # A rung was full without a decision, for example because the total was lowered.
             trial = _resumable_trial(connection, study)
             continue
         if new is None or isinstance(new, Waiting):
             return new
         return _attempt(connection, study, new, 1, columns)
-    full = trial.paused and at_most(study, running_trials(connection, study))
+    full = trial.paused and rungs.at_most(study, rungs.running_trials(connection, study))
     if full:
         return Waiting(full)
     number = trial.current_attempt + 1
@@ -216,7 +208,7 @@ def _new_trial(
         numbers = sa.select(sa.func.max(Trial.number)).where(Trial.study_id == study.id)
         last = connection.scalar(numbers)
         number = 0 if last is None else last + 1
-        number_or_reason = reason_to_wait(connection, study, number)
+        number_or_reason = rungs.reason_to_wait(connection, study, number)
         if number_or_reason is None and number < study.target:
             number_or_reason = number
     else:
@@ -243,7 +235,7 @@ def _resumable_trial(connection: Connection, study: AnyRow) -> AnyRow | None:
             Trial.study_id == study.id,
             Trial.result.is_(None),
             Trial.reuses.is_(None),
-            sa.or_(Trial.paused.is_(None), Trial.paused == PROMOTED),
+            sa.or_(Trial.paused.is_(None), Trial.paused == rungs.PROMOTED),
             ~is_open(),
         )
         .order_by(Trial.paused.is_not(None), Trial.number)
@@ -301,6 +293,6 @@ def _claim(connection: Connection, study: AnyRow, trial: AnyRow, number: int, to
         identity=study.identity,
         definition=study.fingerprint or row_of(study).fingerprint,
         former=former,
-        pause_after=next_rung(connection, study, trial),
+        pause_after=rungs.next_rung(connection, study, trial),
         extended=trial.epochs is not None and count(connection, Length.trial_id == trial.id) > 0,
     )

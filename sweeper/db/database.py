@@ -25,16 +25,7 @@ from sqlalchemy.engine import URL, Connection, Engine
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
-from sweeper.db import schema
-from sweeper.db.faults import (
-    check_file,
-    is_passing,
-    is_unavailable,
-    missing,
-    parse_url,
-    read_only_uri,
-    unavailable,
-)
+from sweeper.db import faults, schema
 from sweeper.errors import DatabaseUnavailableError
 from sweeper.support.calling import retrying
 from sweeper.support.installation import install_command
@@ -69,7 +60,7 @@ _FIRST_PAUSE = 0.01
 _LONGEST_PAUSE = 1.0
 
 
-class Database:
+class Database(contextlib.AbstractContextManager["Database"]):
     """An open database, safe for several threads; a forked child must open its own.
 
     Temporary faults are retried for ``patience`` seconds.
@@ -108,7 +99,7 @@ class Database:
             DatabaseUnavailableError: There is none, it cannot be reached, or it is not a database.
             DatabaseVersionError: Another version of sweeper or Optuna wrote it.
         """
-        parsed = parse_url(url)
+        parsed = faults.parse_url(url)
         _prepare_directory(parsed, create=create)
         database = cls(parsed, patience)
         try:
@@ -133,7 +124,7 @@ class Database:
             DatabaseUnavailableError: There is none, or it cannot be reached.
             DatabaseVersionError: It is newer than this version of sweeper.
         """
-        parsed = parse_url(url)
+        parsed = faults.parse_url(url)
         _prepare_directory(parsed, create=False)
         with cls(parsed, patience=60.0) as database, _as_unavailable(parsed, "be opened"):
             return schema.upgrade(database._writing, parsed)
@@ -180,22 +171,18 @@ class Database:
         return other
 
     def optuna_storage(self) -> RDBStorage:
-        """Return Optuna's storage of this database, for Optuna's tools."""
         return schema.optuna_storage(self.url, create=False)
 
     def close(self) -> None:
         """Close every unused connection."""
         self._engine.dispose()
 
-    def __enter__(self) -> Self:
-        return self
-
     def __exit__(self, *_exception: object) -> None:
         self.close()
 
     def _transact(self, engine: Engine, work: Callable[[Connection], T]) -> T:
         if self._file is not None:
-            check_file(*self._file, self.url)
+            faults.check_file(*self._file, self.url)
         turn = self._turn if engine is self._writing else None
         deadline = time.monotonic() + self._patience
 
@@ -209,7 +196,7 @@ class Database:
         with _as_unavailable(self.url, "be used"):
             return retrying(
                 transaction,
-                is_passing,
+                faults.is_passing,
                 patience=self._patience,
                 first_pause=_FIRST_PAUSE,
                 longest_pause=_LONGEST_PAUSE,
@@ -236,15 +223,15 @@ def _as_unavailable(url: URL, doing: str) -> Iterator[None]:
     try:
         yield
     except (DBAPIError, PoolTimeoutError) as error:
-        if is_unavailable(error):
-            raise unavailable(url, error, doing) from error
+        if faults.is_unavailable(error):
+            raise faults.unavailable(url, error, doing) from error
         raise
 
 
 def _engine(url: URL, patience: float) -> Engine:
     if url.get_backend_name() == "sqlite":
         busy = min(patience, _BUSY_SECONDS)
-        uri = read_only_uri(Path(str(url.database)))
+        uri = faults.read_only_uri(Path(str(url.database)))
         opened = url if uri is None else sa.make_url(f"sqlite:///{uri}&uri=true")
         engine = sa.create_engine(opened, max_overflow=-1, connect_args={"timeout": busy})
         event.listen(engine, "connect", _configure_sqlite)
@@ -306,6 +293,6 @@ def _prepare_directory(url: URL, *, create: bool) -> None:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise unavailable(url, error, "be created") from error
+            raise faults.unavailable(url, error, "be created") from error
     elif not path.exists():
-        raise missing(url)
+        raise faults.missing(url)

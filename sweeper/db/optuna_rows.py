@@ -34,15 +34,11 @@ def _table(name: str, key: str, /, **columns: Any) -> sa.Table:
     )
 
 
-def _kind(name: str, *values: str) -> sa.Enum:
-    """Return the type of an enumeration, which PostgreSQL knows by its name."""
-    return sa.Enum(*values, name=name)
-
-
-_STATE = _kind("trialstate", "RUNNING", "COMPLETE", "PRUNED", "FAIL", "WAITING")
-_DIRECTION = _kind("studydirection", "NOT_SET", "MINIMIZE", "MAXIMIZE")
-_VALUE = _kind("trialvaluetype", "FINITE", "INF_POS", "INF_NEG")
-_REPORTED = _kind("trialintermediatevaluetype", "FINITE", "INF_POS", "INF_NEG", "NAN")
+# PostgreSQL knows the type of an enumeration by its name.
+_STATE = sa.Enum("RUNNING", "COMPLETE", "PRUNED", "FAIL", "WAITING", name="trialstate")
+_DIRECTION = sa.Enum("NOT_SET", "MINIMIZE", "MAXIMIZE", name="studydirection")
+_VALUE = sa.Enum("FINITE", "INF_POS", "INF_NEG", name="trialvaluetype")
+_REPORTED = sa.Enum("FINITE", "INF_POS", "INF_NEG", "NAN", name="trialintermediatevaluetype")
 _OF_STUDY = {"study_id": sa.Integer}
 _OF_TRIAL = {"trial_id": sa.Integer}
 _ATTRIBUTE = {"key": sa.String, "value_json": sa.Text}
@@ -122,7 +118,6 @@ class Drawn:
 
 
 def study_names(connection: Connection) -> tuple[str, ...]:
-    """Return the names of all of Optuna's studies in the database."""
     return tuple(connection.scalars(sa.select(_Studies.c.study_name)))
 
 
@@ -185,7 +180,6 @@ def add_parameter(
     distribution: Distribution,
     value: CategoricalChoice,
 ) -> None:
-    """Store a new parameter of a trial."""
     row = {
         "trial_id": trial_id,
         "param_name": name,
@@ -320,7 +314,6 @@ def forget_parameters(connection: Connection, trial_id: int) -> None:
 
 
 def rename_study(connection: Connection, study_id: int, name: str) -> None:
-    """Give a study another name."""
     connection.execute(
         sa.update(_Studies).where(_Studies.c.study_id == study_id).values(study_name=name)
     )

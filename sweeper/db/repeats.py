@@ -21,7 +21,6 @@ from sweeper.train.randomness.seeds import TrialSeeds
 
 
 def repeating_of(study: AnyRow) -> Repeating:
-    """Return the repeats of a study's configurations."""
     return Repeating.of(study.definition)
 
 

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Literal, cast
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from sweeper.db import optuna_rows
+from sweeper.db import optuna_rows, studies
 from sweeper.db.claims import TrialSeed
 from sweeper.db.leases import read_workers, suspects
 from sweeper.db.observations import (
@@ -31,18 +31,6 @@ from sweeper.db.observations import (
     withdraw_observations,
 )
 from sweeper.db.rungs import check_not_compared, forget_rungs, is_compared
-from sweeper.db.studies import (
-    StudyRow,
-    accept_definition,
-    begun_trials,
-    find_study,
-    find_trial,
-    is_open,
-    lock_study,
-    next_drawn,
-    study_names,
-    trials_of,
-)
 from sweeper.db.tables import (
     UNFINISHED,
     UNPROPOSED,
@@ -71,21 +59,21 @@ if TYPE_CHECKING:
 
 
 def accept_while_nothing_has_a_value(
-    connection: Connection, row: StudyRow, trial_seed: TrialSeed
+    connection: Connection, row: studies.StudyRow, trial_seed: TrialSeed
 ) -> tuple[tuple[str, ...], int]:
     """Accept a changed definition without a request, if it mixes no results; return the changes.
 
     That is so if no trial has a value, none is running, and no interrupted one has trained. Trials that
     have started, also failed ones, then start again under the new definition; their number is returned, too.
     """
-    study = lock_study(connection, row.name)
-    trials = begun_trials(connection, study.id)
+    study = studies.lock_study(connection, row.name)
+    trials = studies.begun_trials(connection, study.id)
     if any(trial.result in ("complete", "pruned") or trial.running for trial in trials):
         return (), 0
     unfinished = [trial.id for trial in trials if trial.result is None]
     if any(count(connection, table.trial_id.in_(unfinished)) for table in (Checkpoint, Epoch)):
         return (), 0
-    changes = accept_definition(connection, row, search_alone=True)
+    changes = studies.accept_definition(connection, row, search_alone=True)
     if not changes:
         return (), 0
     connection.execute(sa.delete(Parameter).where(Parameter.study_id == study.id))
@@ -136,7 +124,7 @@ def observe(
     Raises:
         UsageError: No trial has suggested a parameter that an observation has.
     """
-    study = lock_study(connection, name)
+    study = studies.lock_study(connection, name)
     rows = connection.execute(_LATEST_RANGES, {"study_id": study.id})
     known = {row.name: row.distribution for row in rows}
     names = dict.fromkeys(n for observation in observations for n in observation.params)
@@ -148,7 +136,7 @@ def observe(
             f"no trial of study {name!r} has suggested {unknown[0]!r}, which {source} has; the trials' "
             f"parameters are {', '.join(map(repr, sorted(known)))}: {hint}"
         )
-    since = next_drawn(connection, study)
+    since = studies.next_drawn(connection, study)
     withdrawn = 0
     if clear:
         withdrawn = withdraw_observations(connection, study, since, declared=False)
@@ -173,7 +161,7 @@ def tag(
         raise UsageError(
             f"{word!r} cannot be a tag; give one word of at most {_LONGEST_TAG} characters"
         )
-    trial = find_trial(connection, lock_study(connection, name), number)
+    trial = studies.find_trial(connection, studies.lock_study(connection, name), number)
     tags = list(trial.tags or ())
     if remove and word not in tags:
         present = ", ".join(map(repr, tags)) or "none"
@@ -189,7 +177,7 @@ def tag(
 
 def note(connection: Connection, name: str, number: int, text: str) -> None:
     """Store the note of a trial in place of an earlier one; an empty ``text`` deletes it."""
-    trial = find_trial(connection, lock_study(connection, name), number)
+    trial = studies.find_trial(connection, studies.lock_study(connection, name), number)
     change(connection, Trial, trial.id, note=text or None)
     optuna_rows.set_attributes(connection, trial.optuna_trial_id, {"note": text or None})
 
@@ -202,17 +190,17 @@ def hide(connection: Connection, name: str, number: int, *, undo: bool = False) 
     Raises:
         UsageError: The study is a confirmation, which compares all of its configurations.
     """
-    study = lock_study(connection, name)
+    study = studies.lock_study(connection, name)
     repeating = Repeating.of(study.definition)
     if repeating.confirmed:
         raise UsageError(
             f"{name!r} is a confirmation; hide a trial of the study {name.removesuffix(CONFIRMING)!r}"
         )
-    trial = find_trial(connection, study, number)
+    trial = studies.find_trial(connection, study, number)
     configuration = repeating.configuration_of(
         trial.number if trial.reuses is None else trial.reuses
     )
-    rows = begun_trials(connection, study.id)
+    rows = studies.begun_trials(connection, study.id)
     originals = {r.number for r in rows if repeating.configuration_of(r.number) == configuration}
     affected = [row for row in rows if row.number in originals or row.reuses in originals]
     for row in affected:
@@ -263,7 +251,7 @@ StopRequest = Literal["drain", "kill"]
 
 def request_stop(connection: Connection, name: str, request: StopRequest) -> None:
     """Store a request to stop, which also blocks claims until `clear_stop`."""
-    study = lock_study(connection, name)
+    study = studies.lock_study(connection, name)
     change(connection, Study, study.id, stop_requested=request, stop_requested_at=UtcNow())
 
 
@@ -275,7 +263,7 @@ def stop_requested(connection: Connection, name: str) -> StopRequest | None:
 
 def clear_stop(connection: Connection, name: str, until: datetime | None = None) -> None:
     """Delete a request to stop, unless it was made after the time ``until``, of the database's clock."""
-    study = lock_study(connection, name)
+    study = studies.lock_study(connection, name)
     cleared = sa.update(Study).where(Study.id == study.id).values(stop_requested=None)
     if until is not None:
         cleared = cleared.where(Study.stop_requested_at <= until)
@@ -294,8 +282,8 @@ def retry(connection: Connection, name: str, number: int, *, again: bool) -> Non
     trials whose parameters depended on its failure are not changed. If the call is repeated after a
     lost answer (``again``), an interrupted trial counts as already retried.
     """
-    study = lock_study(connection, name)
-    trial = find_trial(connection, study, number)
+    study = studies.lock_study(connection, name)
+    trial = studies.find_trial(connection, study, number)
     if trial.result != "failed":
         if again and trial.result is None:
             return
@@ -312,7 +300,7 @@ def retry(connection: Connection, name: str, number: int, *, again: bool) -> Non
 
 def retry_failed(connection: Connection, name: str) -> tuple[int, ...]:
     """Retry every failed trial that is in no decided rung; return their numbers."""
-    study = lock_study(connection, name)
+    study = studies.lock_study(connection, name)
     failed = connection.execute(
         sa.select(Trial)
         .where(Trial.study_id == study.id, Trial.result == "failed", ~is_compared())
@@ -338,8 +326,8 @@ def at_work(connection: Connection, name: str) -> tuple[str, ...]:
         for worker in read_workers(connection, name)
         if worker.live
     ]
-    study = find_study(connection, name)
-    started = count(connection, Trial.study_id == study.id, is_open())
+    study = studies.find_study(connection, name)
+    started = count(connection, Trial.study_id == study.id, studies.is_open())
     running = started - len(suspects(connection, name, None, 0.0))
     if running and not busy:
         busy.append(f"{running} running trial{'s' * (running > 1)}")
@@ -359,7 +347,7 @@ def check_at_rest(connection: Connection, name: str, operation: str) -> None:
 def delete_study(connection: Connection, name: str) -> None:
     """Delete every row of the study, including Optuna's."""
     # `lock_study` would refuse a study whose rows in Optuna's tables were deleted.
-    study = find_study(connection, name)
+    study = studies.find_study(connection, name)
     # A claim waits for this lock, so no worker starts a trial between the check and the deletion.
     connection.execute(sa.select(Study.id).where(Study.id == study.id).with_for_update())
     check_at_rest(connection, name, "removed")
@@ -369,13 +357,13 @@ def delete_study(connection: Connection, name: str) -> None:
 
 def rename_study(connection: Connection, name: str, new: str, moved: Mapping[str, str]) -> None:
     """Rename a study that is at rest to a free name, and change the paths of its files that were ``moved``."""
-    study = lock_study(connection, name)
+    study = studies.lock_study(connection, name)
     check_at_rest(connection, name, "renamed")
-    if new in (*study_names(connection), *optuna_rows.study_names(connection)):
+    if new in (*studies.study_names(connection), *optuna_rows.study_names(connection)):
         raise UsageError(f"the database already has a study {new!r}")
     change(connection, Study, study.id, name=new)
     optuna_rows.rename_study(connection, study.optuna_study_id, new)
-    trials = trials_of(study.id)
+    trials = studies.trials_of(study.id)
     of_study = sa.select(Checkpoint).where(Checkpoint.trial_id.in_(trials))
     for row in connection.execute(of_study).all():
         for old_directory, new_directory in moved.items():
@@ -390,5 +378,5 @@ def rename_study(connection: Connection, name: str, new: str, moved: Mapping[str
 
 def names_of_renamed(connection: Connection, name: str) -> tuple[str, ...]:
     """Return the names of earlier studies of this name that were renamed."""
-    names = {*study_names(connection), *optuna_rows.study_names(connection)}
+    names = {*studies.study_names(connection), *optuna_rows.study_names(connection)}
     return tuple(sorted(taken for taken in names if taken.startswith(f"{name}~")))

@@ -16,19 +16,11 @@ from typing import Any, cast
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from sweeper.db import optuna_rows
+from sweeper.db import optuna_rows, studies
 from sweeper.db.leases import is_lost, lease_has_ended, open_attempts, read_workers
 from sweeper.db.observations import observations_of
 from sweeper.db.repeats import hidden_numbers, repeating_of
 from sweeper.db.rungs import rungs_of_trials
-from sweeper.db.studies import (
-    find_study,
-    no_such_trial,
-    number_of_changes,
-    objectives_of,
-    study_names,
-    trials_of,
-)
 from sweeper.db.tables import (
     AnyRow,
     Attempt,
@@ -50,25 +42,13 @@ from sweeper.db.verdicts import read_exactness
 from sweeper.declarations.repeating import confirmation_name
 from sweeper.declarations.searching import Objective
 from sweeper.files.uses import FileUse, uses_from_json
+from sweeper.records import results
 from sweeper.records.code import CodeGroup, Environment, short_code
 from sweeper.records.conditions import matching
 from sweeper.records.configurations import ConfigurationRecord, TrialState, configurations_of
 from sweeper.records.evaluations import EvaluationRecord
 from sweeper.records.exactness import AuditRecord, VerificationRecord
 from sweeper.records.lengths import LengthRecord
-from sweeper.records.results import (
-    AttemptRecord,
-    BestTrial,
-    CheckpointRecord,
-    EpochRecord,
-    ErrorKind,
-    ParetoTrial,
-    StudyResults,
-    StudyStatus,
-    TrialRecord,
-    TrialStatus,
-    leader_of,
-)
 
 _NUMBER = re.compile(r"0x[0-9a-fA-F]+|\d+(\.\d+)?([eE][+-]?\d+)?")
 """Parts of an error message that differ in the same error of two trials."""
@@ -92,41 +72,41 @@ def read_status(
     all_code: bool = False,
     each: bool = True,
     where: Sequence[str] = (),
-) -> StudyStatus:
+) -> results.StudyStatus:
     """Count the study's trials by state, and find its best one among those that meet the conditions ``where``.
 
     If trials ran under several definitions, it is the best under the present one, unless
     ``all_code``. Configurations, whose statistics import SciPy, are included only with ``each``.
     """
-    study = find_study(connection, name)
+    study = studies.find_study(connection, name)
     rows = connection.execute(sa.select(Trial).where(Trial.study_id == study.id)).all()
     live = {
         row.trial_id
         for row in connection.execute(open_attempts().where(Trial.study_id == study.id))
         if not is_lost(row)
     }
-    objectives = objectives_of(study)
+    objectives = studies.objectives_of(study)
     several = len(objectives) > 1
     trials = trial_statuses(connection, study, rows, live, objectives)
 
     def configured(
-        group: Sequence[TrialStatus], *, compared: bool
+        group: Sequence[results.TrialStatus], *, compared: bool
     ) -> tuple[ConfigurationRecord, ...]:
         if repeating_of(study).is_single:
             return ()
         return configurations_of(group, study.direction, study.definition, compared=compared)
 
-    def best_of(group: Sequence[TrialStatus]) -> BestTrial | None:
+    def best_of(group: Sequence[results.TrialStatus]) -> results.BestTrial | None:
         if several:
             return None
         if repeating_of(study).is_single:
             return best_trial(group, study.direction)
-        return leader_of(configured(group, compared=False))
+        return results.leader_of(configured(group, compared=False))
 
     codes: tuple[CodeGroup, ...] = ()
-    ranked: Sequence[TrialStatus] = matching(trials, where)
+    ranked: Sequence[results.TrialStatus] = matching(trials, where)
     if is_mixed(connection, study):
-        by_id = codes_of_trials(connection, trials_of(study.id))
+        by_id = codes_of_trials(connection, studies.trials_of(study.id))
         numbered = {row.number: by_id[row.id] for row in rows if row.id in by_id}
         codes = code_groups(study, trials, numbered, best_of)
         if codes and not all_code:
@@ -134,10 +114,10 @@ def read_status(
             ranked = [trial for trial in ranked if trial.number in current]
     confirmed: tuple[ConfigurationRecord, ...] = ()
     confirmation = confirmation_name(name)
-    if each and confirmation in study_names(connection):
+    if each and confirmation in studies.study_names(connection):
         confirmed = read_status(connection, confirmation).configurations
     counts: Counter[str] = Counter(trial.state for trial in trials)
-    return StudyStatus(
+    return results.StudyStatus(
         study=study.name,
         target=study.target,
         **{state: counts[state] for state in _COUNTED},
@@ -157,41 +137,41 @@ def read_status(
     )
 
 
-def read_statuses(connection: Connection, *, each: bool = True) -> tuple[StudyStatus, ...]:
+def read_statuses(connection: Connection, *, each: bool = True) -> tuple[results.StudyStatus, ...]:
     """Return the status of every study, the oldest first."""
-    return tuple(read_status(connection, name, each=each) for name in study_names(connection))
+    return tuple(
+        read_status(connection, name, each=each) for name in studies.study_names(connection)
+    )
 
 
-def read_trial(connection: Connection, name: str, number: int) -> TrialRecord:
-    """Return one trial with all details."""
-    study = find_study(connection, name)
+def read_trial(connection: Connection, name: str, number: int) -> results.TrialRecord:
+    study = studies.find_study(connection, name)
     records = _records(connection, study, Trial.number == number)
     if not records:
-        raise no_such_trial(connection, study, number)
+        raise studies.no_such_trial(connection, study, number)
     return records[0]
 
 
 def read_trials(
     connection: Connection, name: str, numbers: Collection[int] | None = None
-) -> tuple[TrialRecord, ...]:
+) -> tuple[results.TrialRecord, ...]:
     """Return every trial that has started with all details, by number; only those of ``numbers``, if given."""
     condition = sa.true() if numbers is None else Trial.number.in_(list(numbers))
-    return _records(connection, find_study(connection, name), condition)
+    return _records(connection, studies.find_study(connection, name), condition)
 
 
-def read_results(connection: Connection, name: str) -> StudyResults:
-    """Return the study's status and every trial that has started."""
-    return StudyResults(read_status(connection, name), read_trials(connection, name))
+def read_results(connection: Connection, name: str) -> results.StudyResults:
+    return results.StudyResults(read_status(connection, name), read_trials(connection, name))
 
 
-def read_unfinished(connection: Connection, name: str) -> tuple[TrialRecord, ...]:
+def read_unfinished(connection: Connection, name: str) -> tuple[results.TrialRecord, ...]:
     """Return the trials that have started and have no result, with all details, by number."""
-    return _records(connection, find_study(connection, name), Trial.result.is_(None))
+    return _records(connection, studies.find_study(connection, name), Trial.result.is_(None))
 
 
 def read_environments(connection: Connection, name: str) -> tuple[Environment, ...]:
     """Return the environments of the study's attempts, each with its number of attempts."""
-    study = find_study(connection, name)
+    study = studies.find_study(connection, name)
     hosts: defaultdict[str, list[str]] = defaultdict(list)
     for row in connection.execute(
         sa.select(Attempt.fingerprint, Attempt.host, sa.func.count().label("attempts"))
@@ -265,7 +245,7 @@ def _records(
     connection: Connection,
     study: AnyRow,
     condition: sa.ColumnElement[bool],
-) -> tuple[TrialRecord, ...]:
+) -> tuple[results.TrialRecord, ...]:
     selected = sa.and_(Trial.study_id == study.id, condition)
     trials = connection.execute(sa.select(Trial).where(selected).order_by(Trial.number)).all()
     ids = sa.select(Trial.id).where(selected)
@@ -283,7 +263,7 @@ def _records(
     evaluations = rows_by_trial(connection, Evaluation, ids, *by_data)
     drawn = optuna_rows.parameters(connection, optuna_ids)
     values = optuna_rows.values(connection, optuna_ids)
-    objectives = objectives_of(study)
+    objectives = studies.objectives_of(study)
     codes = codes_of_trials(connection, ids)
     rungs = rungs_of_trials(connection, study.id, ids)
     every_trial = sa.select(Trial.number, Trial.hidden, Trial.reuses)
@@ -298,7 +278,7 @@ def _records(
         paths = {(row.step, row.digest): row.path for row in checkpoints[trial.id]}
         records.append(
             record_of(
-                TrialRecord,
+                results.TrialRecord,
                 trial,
                 study=study.name,
                 tags=tuple(trial.tags or ()),
@@ -308,12 +288,13 @@ def _records(
                 distributions=drawn[trial.optuna_trial_id].distributions,
                 value=next(iter(trial_values), None),
                 values=values_by_name(objectives, trial_values),
-                epochs=tuple(record_of(EpochRecord, row) for row in epochs[trial.id]),
+                epochs=tuple(record_of(results.EpochRecord, row) for row in epochs[trial.id]),
                 attempts=tuple(
-                    record_of(AttemptRecord, row, outcome=_ended(row)) for row in trial_attempts
+                    record_of(results.AttemptRecord, row, outcome=_ended(row))
+                    for row in trial_attempts
                 ),
                 checkpoints=tuple(
-                    record_of(CheckpointRecord, row) for row in checkpoints[trial.id]
+                    record_of(results.CheckpointRecord, row) for row in checkpoints[trial.id]
                 ),
                 verification=next(
                     (record_of(VerificationRecord, row) for row in verdicts[trial.id][-1:]), None
@@ -358,19 +339,19 @@ def _ended(attempt: AnyRow) -> str | None:
     return "lost" if attempt.outcome is None and is_lost(attempt) else attempt.outcome
 
 
-def best_trial(trials: Sequence[TrialStatus], direction: str) -> BestTrial | None:
+def best_trial(trials: Sequence[results.TrialStatus], direction: str) -> results.BestTrial | None:
     """Return the complete trial with the best objective, the first of equal ones."""
     sign = -1 if direction == "maximize" else 1
     ended = [(sign * t.value, t.number, t) for t in _complete(trials) if t.value is not None]
     if not ended:
         return None
     _, number, best = min(ended)
-    return BestTrial(number, cast("float", best.value), best.params)
+    return results.BestTrial(number, cast("float", best.value), best.params)
 
 
 def pareto_front(
-    trials: Sequence[TrialStatus], objectives: Sequence[Objective]
-) -> tuple[ParetoTrial, ...]:
+    trials: Sequence[results.TrialStatus], objectives: Sequence[Objective]
+) -> tuple[results.ParetoTrial, ...]:
     """Return the complete trials, by number, that no other beats in an objective and matches in all."""
     signs = {
         objective.name: -1 if objective.direction == "maximize" else 1 for objective in objectives
@@ -381,7 +362,7 @@ def pareto_front(
         if trial.values is not None
     )
     # In sorted order, a point can only be beaten by an earlier point of the front.
-    front: list[tuple[tuple[float, ...], int, TrialStatus]] = []
+    front: list[tuple[tuple[float, ...], int, results.TrialStatus]] = []
     for point in points:
         beaten = (
             other != point[0] and all(a <= b for a, b in zip(other, point[0], strict=True))
@@ -390,12 +371,12 @@ def pareto_front(
         if not any(beaten):
             front.append(point)
     return tuple(
-        ParetoTrial(number, trial.values or {}, trial.params)
+        results.ParetoTrial(number, trial.values or {}, trial.params)
         for _, number, trial in sorted(front, key=lambda point: point[1])
     )
 
 
-def _complete(trials: Sequence[TrialStatus]) -> list[TrialStatus]:
+def _complete(trials: Sequence[results.TrialStatus]) -> list[results.TrialStatus]:
     return [trial for trial in trials if trial.state == "complete" and not trial.hidden]
 
 
@@ -425,7 +406,7 @@ def trial_statuses(
     trials: Sequence[AnyRow],
     live: Collection[int],
     objectives: Sequence[Objective],
-) -> tuple[TrialStatus, ...]:
+) -> tuple[results.TrialStatus, ...]:
     """Return the progress of each of the study's trials, by number.
 
     ``trials`` are the columns of all its trials; ``live`` are the ids of those with a live attempt.
@@ -435,7 +416,7 @@ def trial_statuses(
     values = optuna_rows.values(connection, optuna_ids)
     last = (
         sa.select(Epoch.trial_id, sa.func.max(Epoch.epoch).label("epoch"))
-        .where(Epoch.trial_id.in_(trials_of(study.id)))
+        .where(Epoch.trial_id.in_(studies.trials_of(study.id)))
         .group_by(Epoch.trial_id)
         .subquery()
     )
@@ -452,7 +433,7 @@ def trial_statuses(
         epoch, metrics = latest.get(trial.id, (0, {}))
         error, error_kind = errors.get(trial.id, (None, None))
         statuses.append(
-            TrialStatus(
+            results.TrialStatus(
                 number=trial.number,
                 state=trial_state(trial, running=trial.id in live),
                 params=drawn[trial.optuna_trial_id].params,
@@ -475,7 +456,7 @@ def trial_statuses(
     return tuple(statuses)
 
 
-def _errors(connection: Connection, study: int) -> dict[int, tuple[str, ErrorKind | None]]:
+def _errors(connection: Connection, study: int) -> dict[int, tuple[str, results.ErrorKind | None]]:
     """Return the last line and the kind of the error that ended each failed or interrupted trial, by the trial's id."""
     rows = connection.execute(
         sa.select(Trial.id, Attempt.error, Attempt.error_kind)
@@ -496,7 +477,7 @@ def _errors(connection: Connection, study: int) -> dict[int, tuple[str, ErrorKin
 
 
 def seconds_left(
-    connection: Connection, study: AnyRow, trials: Sequence[TrialStatus]
+    connection: Connection, study: AnyRow, trials: Sequence[results.TrialStatus]
 ) -> float | None:
     """Estimate the seconds until the study's total is reached; None if too little is known.
 
@@ -518,7 +499,7 @@ def seconds_left(
         if row.ended_at is not None or row.number in running:
             spent[row.number] += ((row.ended_at or row.now) - row.started_at).total_seconds()
 
-    def has_pace(trial: TrialStatus) -> bool:
+    def has_pace(trial: results.TrialStatus) -> bool:
         needed = _FIRST_EPOCHS if trial.number in running else 1
         return trial.epoch >= needed and trial.number in spent and trial.reuses is None
 
@@ -536,7 +517,7 @@ def seconds_left(
 def is_mixed(connection: Connection, study: AnyRow) -> bool:
     """Return whether attempts of the study ran under an earlier definition."""
     other = Attempt.definition != study.fingerprint
-    return count(connection, Attempt.trial_id.in_(trials_of(study.id)), other) > 0
+    return count(connection, Attempt.trial_id.in_(studies.trials_of(study.id)), other) > 0
 
 
 def codes_of_trials(connection: Connection, trial_ids: sa.Select[int]) -> dict[int, str]:
@@ -568,9 +549,9 @@ def codes_of_trials(connection: Connection, trial_ids: sa.Select[int]) -> dict[i
 
 def code_groups(
     study: AnyRow,
-    trials: Sequence[TrialStatus],
+    trials: Sequence[results.TrialStatus],
     codes: Mapping[int, str],
-    best: Callable[[Sequence[TrialStatus]], BestTrial | None],
+    best: Callable[[Sequence[results.TrialStatus]], results.BestTrial | None],
 ) -> tuple[CodeGroup, ...]:
     """Return the study's trials by definition and code, in the order of their first trials.
 
@@ -578,7 +559,7 @@ def code_groups(
     trials by number; ``best`` returns the best of some trials, or None.
     """
     present = short_code(study.fingerprint)
-    by_code: dict[str, list[TrialStatus]] = {}
+    by_code: dict[str, list[results.TrialStatus]] = {}
     for trial in trials:
         by_code.setdefault(codes.get(trial.number, present), []).append(trial)
     groups = []
@@ -623,14 +604,13 @@ class Stamps:
 
 
 def read_stamps(connection: Connection, name: str) -> Stamps:
-    """Return the state of a study's rows."""
-    study = find_study(connection, name)
+    study = studies.find_study(connection, name)
     confirming = sa.select(Study).where(Study.name == confirmation_name(name))
     confirmation = connection.execute(confirming).first()
     workers = tuple((worker.key, worker.live) for worker in read_workers(connection, name))
     state = (
         *(study.target, study.epochs, study.inexact_accepted_at, study.fingerprint),
-        number_of_changes(connection, study.id),
+        studies.number_of_changes(connection, study.id),
         workers,
         observations_of(connection, study.id),
         None if confirmation is None else tuple(_trial_stamps(connection, confirmation.id).items()),

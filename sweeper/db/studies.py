@@ -83,12 +83,30 @@ class StudyRow:
 
     @property
     def objectives(self) -> tuple[Objective, ...]:
-        """Return the objectives, in order."""
         return objectives_of(self)
 
-    def changes_since(self, earlier: StudyRow) -> list[str]:
-        """Return the differences of this definition and code from the ``earlier`` ones, one phrase each."""
-        return changes_between(earlier, self)
+    def changes_since(self, earlier: StudyRow, *, of_search: bool | None = None) -> list[str]:
+        """Return the differences from an ``earlier`` row, one phrase each; of columns only if the definitions are equal.
+
+        With ``of_search``, only those of the settings and code of the search.
+        """
+        old_definition = dict(earlier.definition)
+        new_definition = dict(plain_json(self.definition))
+        if of_search:
+            old_definition, new_definition = (
+                {n: v for n, v in definition.items() if n in SEARCH}
+                for definition in (old_definition, new_definition)
+            )
+        changes = list(_differences("", old_definition, new_definition))
+        if earlier.code is not None and self.code is not None:
+            changes += self.code.changes_since(earlier.code, of_search=of_search)
+        if changes or of_search:
+            return changes
+        return [
+            _change(field, getattr(earlier, field), getattr(self, field))
+            for field in _COMPARED_FIELDS
+            if getattr(earlier, field) != getattr(self, field)
+        ]
 
 
 def objectives_of(study: AnyRow | StudyRow) -> tuple[Objective, ...]:
@@ -101,33 +119,8 @@ def objectives_of(study: AnyRow | StudyRow) -> tuple[Objective, ...]:
 
 
 def row_of(study: AnyRow) -> StudyRow:
-    """Return the record of a study's columns."""
     code = None if study.code is None else CodeFingerprint.from_json(json.loads(study.code))
     return record_of(StudyRow, study, code=code)
-
-
-def changes_between(old: StudyRow, new: StudyRow, *, of_search: bool | None = None) -> list[str]:
-    """Return the differences, one phrase each; those of columns only if the definitions are equal.
-
-    With ``of_search``, only those of the settings and code of the search.
-    """
-    old_definition = dict(old.definition)
-    new_definition = dict(plain_json(new.definition))
-    if of_search:
-        old_definition, new_definition = (
-            {n: v for n, v in definition.items() if n in SEARCH}
-            for definition in (old_definition, new_definition)
-        )
-    changes = list(_differences("", old_definition, new_definition))
-    if old.code is not None and new.code is not None:
-        changes += new.code.changes_since(old.code, of_search=of_search)
-    if changes or of_search:
-        return changes
-    return [
-        _change(field, getattr(old, field), getattr(new, field))
-        for field in _COMPARED_FIELDS
-        if getattr(old, field) != getattr(new, field)
-    ]
 
 
 _MISSING = object()
@@ -240,7 +233,6 @@ def create_or_open(connection: Connection, row: StudyRow) -> StudyRow:
 
 
 def _declared(row: StudyRow) -> list[ForeignObservation]:
-    """Return the observations that a definition gives."""
     given = plain_json(row.definition).get("observe", ())
     return [ForeignObservation(o["params"], tuple(o["values"])) for o in given]
 
@@ -262,8 +254,8 @@ def accept_search(connection: Connection, row: StudyRow) -> tuple[str, ...]:
     """Store changed settings of the search, which no trial's result depends on; return the changes."""
     study = lock_study(connection, row.name)
     old = row_of(study)
-    changes = changes_between(old, row)
-    if changes != changes_between(old, row, of_search=True):
+    changes = row.changes_since(old)
+    if changes != row.changes_since(old, of_search=True):
         _check_unchanged(old, row)
     old_grid, new_grid = (study_row.definition.get("grid") or {} for study_row in (old, row))
     configurations = _begun_configurations(connection, study) if old_grid and new_grid else 0
@@ -367,10 +359,10 @@ def accept_definition(
     """
     study = lock_study(connection, row.name)
     old = row_of(study)
-    changes = tuple(changes_between(old, row))
+    changes = tuple(row.changes_since(old))
     if not changes:
         return ()
-    if not search_alone and list(changes) == changes_between(old, row, of_search=True):
+    if not search_alone and list(changes) == row.changes_since(old, of_search=True):
         return ()
     old_directions, new_directions = (
         " and ".join(objective.direction for objective in study_row.objectives)
@@ -394,7 +386,7 @@ def accept_definition(
 
 def _replace_definition(connection: Connection, study: AnyRow, row: StudyRow) -> tuple[str, ...]:
     old = row_of(study)
-    changes = tuple(changes_between(old, row))
+    changes = tuple(row.changes_since(old))
     change(connection, Study, study.id, **_columns(row))
     declare_observations(connection, study, _declared(row), next_drawn(connection, study))
     connection.execute(
@@ -422,17 +414,14 @@ def definition_changes(connection: Connection, name: str) -> tuple[AcceptedChang
 
 
 def number_of_changes(connection: Connection, study_id: int) -> int:
-    """Return the number of changes of the study's definition."""
     return count(connection, DefinitionChange.study_id == study_id)
 
 
 def has_begun(connection: Connection, name: str) -> bool:
-    """Return whether any trial of the study has begun."""
     return count(connection, Trial.study_id == find_study(connection, name).id) > 0
 
 
 def trials_of(study_id: int) -> sa.Select[int]:
-    """Return the subquery of the ids of a study's trials."""
     return sa.select(Trial.id).where(Trial.study_id == study_id)
 
 
@@ -478,7 +467,7 @@ def no_such_trial(connection: Connection, study: AnyRow, number: int) -> Unknown
 
 
 def _check_unchanged(old: StudyRow, new: StudyRow) -> None:
-    changes = changes_between(old, new)
+    changes = new.changes_since(old)
     if changes:
         source = new.source or {}
         fresh = "study.run(fresh=True)"

@@ -72,7 +72,6 @@ def fingerprints(
 
 
 def exactness(connection: Connection, study: str) -> Exactness:
-    """Return the result of the study's audits."""
     return read_exactness(connection, find_study(connection, study))
 
 

@@ -62,7 +62,7 @@ def with_named_arguments(kind: Kind) -> Kind:
 
 
 def usable_cores() -> int:
-    """Return the number of cores that this process may use."""
+    """Return the number of cores that this process may use, which are those that TensorFlow uses."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 

@@ -44,7 +44,6 @@ class Repeating:
 
     @classmethod
     def of(cls, definition: Mapping[str, Any]) -> Repeating:
-        """Return the repeats of a stored definition."""
         confirm = definition.get("confirm")
         if confirm:
             return cls(confirm["repeats"], tuple(confirm["configurations"]), confirm["at_most"])

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, get_args
 
 from pydantic import TypeAdapter
 
+from sweeper.declarations import searching
 from sweeper.declarations.arguments import (
     checked_choice,
     checked_factory,
@@ -35,22 +36,6 @@ from sweeper.declarations.checkpointing import (
 from sweeper.declarations.observing import ForeignObservation, checked_observations
 from sweeper.declarations.repeating import Repeating
 from sweeper.declarations.retries import Retries, checked_retries, checked_seconds
-from sweeper.declarations.searching import (
-    At,
-    Direction,
-    Duplicates,
-    NonFinite,
-    Objective,
-    checked_at,
-    checked_enqueue,
-    checked_grid,
-    checked_objectives,
-    checked_patience,
-    checked_repeats,
-    checked_sampler,
-    describe_pruner,
-    given_directions,
-)
 from sweeper.declarations.space import CategoricalChoice
 from sweeper.declarations.warm_start import WarmStart, checked_warm_start
 from sweeper.errors import DefinitionError
@@ -125,7 +110,7 @@ class StudySettings:
 
     name: str
     objective: str
-    direction: Direction
+    direction: searching.Direction
     epochs: int
     trials: int
     sampler: str
@@ -138,26 +123,25 @@ class StudySettings:
     deterministic: bool
     threads: int
     enqueue: tuple[Mapping[str, CategoricalChoice], ...] = ()
-    further_objectives: tuple[Objective, ...] = ()
+    further_objectives: tuple[searching.Objective, ...] = ()
     time_limit: float | None = None
     study_time_limit: float | None = None
     retries: Retries = _DEFAULT_RETRIES
     audit: AuditPolicy = "auto"
     failing_alike: int | None = 3
     warm_start: Mapping[str, Any] | None = None
-    at: At = "end"
+    at: searching.At = "end"
     budget: Mapping[str, Any] | None = None
-    nonfinite: NonFinite = "continue"
+    nonfinite: searching.NonFinite = "continue"
     repeats: int = 1
     confirm: Mapping[str, Any] | None = None
-    duplicates: Duplicates = "reuse"
+    duplicates: searching.Duplicates = "reuse"
     patience: int | None = None
     observe: tuple[ForeignObservation, ...] = ()
 
     @property
-    def objectives(self) -> tuple[Objective, ...]:
-        """Return all objectives, in order."""
-        return (Objective(self.objective, self.direction), *self.further_objectives)
+    def objectives(self) -> tuple[searching.Objective, ...]:
+        return (searching.Objective(self.objective, self.direction), *self.further_objectives)
 
     @property
     def repeating(self) -> Repeating:
@@ -296,7 +280,7 @@ class StudyDefinition:
         step: Callable[[Trial], TrainingStep] | None = None,
         strategy: Callable[[Trial], tf.distribute.Strategy] | None = None,
         objective: str | Sequence[str] = "val_loss",
-        direction: Direction | Sequence[Direction | None] | None = None,
+        direction: searching.Direction | Sequence[searching.Direction | None] | None = None,
         sampler: str | Callable[[int], Any] = "tpe",
         grid: Mapping[str, Sequence[CategoricalChoice]] | None = None,
         enqueue: Sequence[Mapping[str, CategoricalChoice]] | None = None,
@@ -317,11 +301,11 @@ class StudyDefinition:
         | os.PathLike[str]
         | Callable[[Trial], WarmStart | str | os.PathLike[str] | None]
         | None = None,
-        at: At = "end",
+        at: searching.At = "end",
         budget: Budget | None = None,
-        nonfinite: NonFinite = "continue",
+        nonfinite: searching.NonFinite = "continue",
         repeats: int = 1,
-        duplicates: Duplicates = "reuse",
+        duplicates: searching.Duplicates = "reuse",
         patience: int | None = None,
         observe: Sequence[Mapping[str, Any]] | None = None,
     ) -> None:
@@ -340,27 +324,27 @@ class StudyDefinition:
         self.strategy = checked_factory(
             strategy, "strategy", "trial -> tf.distribute.Strategy", optional=True
         )
-        self.objectives = checked_objectives(objective, direction)
+        self.objectives = searching.checked_objectives(objective, direction)
         self.objective = self.objectives[0].name
-        self.direction: Direction = self.objectives[0].direction
-        directions = given_directions(objective, direction)
+        self.direction: searching.Direction = self.objectives[0].direction
+        directions = searching.given_directions(objective, direction)
         self.directed_by_name = tuple(
             metric.name
             for metric, way in zip(self.objectives, directions, strict=True)
             if way is None
         )
-        self.at: At = checked_at(at, self.objectives)
+        self.at: searching.At = searching.checked_at(at, self.objectives)
         self.epochs = checked_whole(epochs, "epochs", least=1)
         self.trials = checked_whole(trials, "trials", least=1)
-        self.sampler = checked_sampler(sampler)
-        self.grid = checked_grid(grid, sampler)
-        self.repeats = checked_repeats(repeats, self.trials, self.objectives, budget)
-        self.enqueue = checked_enqueue(
+        self.sampler = searching.checked_sampler(sampler)
+        self.grid = searching.checked_grid(grid, sampler)
+        self.repeats = searching.checked_repeats(repeats, self.trials, self.objectives, budget)
+        self.enqueue = searching.checked_enqueue(
             enqueue, trials=trials, sampler=sampler, repeats=self.repeats
         )
         self.observe = checked_observations(observe, self.objectives, self.sampler)
         self.pruner = pruner
-        self._described_pruner = describe_pruner(pruner, self.objectives)
+        self._described_pruner = searching.describe_pruner(pruner, self.objectives)
         self.budget = budget
         self.concurrency = checked_whole(concurrency, "concurrency", least=1)
         self._described_budget = describe_budget(
@@ -381,17 +365,17 @@ class StudyDefinition:
         self.audit: AuditPolicy = checked_choice(audit, "audit", get_args(AuditPolicy))
         self.failing_alike = checked_whole(failing_alike or 0, "failing_alike", least=0) or None
         self.warm_start = checked_warm_start(warm_start)
-        self.patience = checked_patience(patience, self.objectives, budget)
-        self.duplicates: Duplicates = checked_choice(
+        self.patience = searching.checked_patience(patience, self.objectives, budget)
+        self.duplicates: searching.Duplicates = checked_choice(
             duplicates,
             "duplicates",
-            get_args(Duplicates),
+            get_args(searching.Duplicates),
             "what is done with parameters that were there",
         )
-        self.nonfinite: NonFinite = checked_choice(
+        self.nonfinite: searching.NonFinite = checked_choice(
             nonfinite,
             "nonfinite",
-            get_args(NonFinite),
+            get_args(searching.NonFinite),
             "what a NaN or infinite loss does to a trial",
         )
 

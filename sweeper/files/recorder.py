@@ -30,7 +30,7 @@ from sweeper.files.uses import FileUse
 from sweeper.files.walk import CODE, Listing
 from sweeper.inspection.sources import is_users, outward
 from sweeper.support.contents import content_digest
-from sweeper.support.directories import nobodys
+from sweeper.support.paths import nobodys
 
 MOST = 400
 """Maximum number of recorded paths."""

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from sweeper.support.directories import nobodys
+from sweeper.support.paths import nobodys
 
 MOST_ENTRIES = 20_000
 """Maximum number of entries of one walk."""

@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 import keras
 import numpy as np
 
-from sweeper.inspection import keras_names
+from sweeper.inspection import keras_names, sorts
 from sweeper.inspection.code import (
     assigned_by,
     globals_of,
@@ -33,17 +33,6 @@ from sweeper.inspection.code import (
     named_defaults,
     names_in,
     stored_globals,
-)
-from sweeper.inspection.sorts import (
-    OF_KERAS,
-    PLAIN_TYPES,
-    Sort,
-    fields_of,
-    is_users_class,
-    is_users_module,
-    label_of,
-    list_in_wrapper,
-    sort_of,
 )
 
 MODULE_ATTRIBUTE = "module attribute "
@@ -167,41 +156,41 @@ def walk(
     return False
 
 
-def edges_of(obj: Any, sort: Sort, path: ObjectPath) -> Iterable[Edge]:
-    if sort in OF_KERAS:
+def edges_of(obj: Any, sort: sorts.Sort, path: ObjectPath) -> Iterable[Edge]:
+    if sort in sorts.OF_KERAS:
         return _of_keras(obj, sort, path)
     edges = _OTHERS.get(sort)
     return () if edges is None else edges(obj, path)
 
 
-def _of_keras(obj: Any, sort: Sort, path: ObjectPath) -> Iterator[Edge]:
+def _of_keras(obj: Any, sort: sorts.Sort, path: ObjectPath) -> Iterator[Edge]:
     """Yield the attributes in the order in which they were set, then the items of Keras's lists."""
-    fields = fields_of(obj)
-    users = is_users_class(type(obj))
+    fields = sorts.fields_of(obj)
+    users = sorts.is_users_class(type(obj))
     for name, value in list(fields.items()):
         if not is_bookkeeping(type(obj), name):
             where = path.attribute(name if users else name.lstrip("_"))
             yield Edge(where, value, How.FIELD, name)
-    if sort is Sort.OPTIMIZER:
+    if sort is sorts.Sort.OPTIMIZER:
         rate = fields.get("_learning_rate")
-        if sort_of(rate) is Sort.SCHEDULE:
+        if sorts.sort_of(rate) is sorts.Sort.SCHEDULE:
             yield Edge(path.attribute("learning_rate"), rate, How.LISTED)
     for name in _OWN_LISTS.get(sort, keras_names.LISTS):
-        if sort_of(fields.get(name)) is Sort.LIST:
+        if sorts.sort_of(fields.get(name)) is sorts.Sort.LIST:
             for value in _items_of(fields[name]):
-                label = label_of(value, sort_of(value)) or name.lstrip("_")
+                label = sorts.label_of(value, sorts.sort_of(value)) or name.lstrip("_")
                 yield Edge(path.attribute(label), value, How.LISTED)
     listed = path.attribute("layers")
     for index, layer in enumerate(_layers_of(obj, fields)):
-        where = listed.item(index, label_of(layer, sort_of(layer)))
+        where = listed.item(index, sorts.label_of(layer, sorts.sort_of(layer)))
         yield Edge(where, layer, How.LAYER)
-    if sort is Sort.MODEL:
+    if sort is sorts.Sort.MODEL:
         yield from _compiled(fields, path)
 
 
 _OWN_LISTS = {
-    Sort.OPTIMIZER: (keras_names.VARIABLES,),
-    Sort.METRIC: (keras_names.VARIABLES, "_metrics"),
+    sorts.Sort.OPTIMIZER: (keras_names.VARIABLES,),
+    sorts.Sort.METRIC: (keras_names.VARIABLES, "_metrics"),
 }
 """Keras's lists of an optimizer's or a metric's own parts; others of an optimizer have the model's weights."""
 
@@ -238,7 +227,7 @@ def assigned_by_keras(cls: Any) -> frozenset[str]:
 @functools.cache
 def assigned_by_user(cls: Any) -> frozenset[str]:
     """Return the names of attributes that the user's own methods of ``cls`` assign."""
-    has_users_part = any(is_users_class(base) for base in cls.__mro__)
+    has_users_part = any(sorts.is_users_class(base) for base in cls.__mro__)
     return assigned_by(cls, library=False) if has_users_part else frozenset()
 
 
@@ -246,7 +235,9 @@ def _layers_of(obj: Any, fields: dict[str, Any]) -> list[Any]:
     """Return the value of ``layers`` of a model or layer, without running the property."""
     operations = fields.get("_operations")
     if operations is not None:
-        return [op for op in operations if sort_of(op) in (Sort.LAYER, Sort.MODEL)]
+        return [
+            op for op in operations if sorts.sort_of(op) in (sorts.Sort.LAYER, sorts.Sort.MODEL)
+        ]
     layers = _items_of(fields["_layers"]) if "_layers" in fields else []
     is_sequential = keras.Sequential in type(obj).__mro__
     if is_sequential and layers and type(layers[0]) is keras.layers.InputLayer:
@@ -258,7 +249,7 @@ def _compiled(fields: dict[str, Any], path: ObjectPath) -> Iterator[Edge]:
     compile_path = path.attribute("compile")
     metrics = fields.get("_compile_metrics")
     loss = fields.get("_compile_loss")
-    users = {} if metrics is None else fields_of(metrics)
+    users = {} if metrics is None else sorts.fields_of(metrics)
     objects: list[tuple[ObjectPath, Any]] = [
         (path.attribute("optimizer"), fields.get(keras_names.OPTIMIZER)),
         (compile_path.argument("loss"), fields.get("loss")),
@@ -280,7 +271,7 @@ def _items_of(obj: Any) -> list[Any]:
     if isinstance(obj, np.ndarray):
         return list(obj.flat) if obj.dtype == object else []
     kind: Any = next(base for base in (list, tuple, deque) if base in type(obj).__mro__)
-    wrapped = list_in_wrapper(obj)
+    wrapped = sorts.list_in_wrapper(obj)
     return _taken(kind.__iter__(obj if wrapped is None else wrapped))
 
 
@@ -293,7 +284,7 @@ def _taken(items: Iterable[Any]) -> list[Any]:
 
 
 def _of_object(obj: Any, path: ObjectPath) -> Iterator[Edge]:
-    for name, value in list(fields_of(obj).items()):
+    for name, value in list(sorts.fields_of(obj).items()):
         # TensorFlow's tracking attributes hold the same objects as the user's attributes.
         if not name.startswith("_self_"):
             yield Edge(path.attribute(name), value, How.FIELD, name)
@@ -301,24 +292,24 @@ def _of_object(obj: Any, path: ObjectPath) -> Iterator[Edge]:
 
 def _of_list(obj: Any, path: ObjectPath) -> Iterator[Edge]:
     for index, item in enumerate(_items_of(obj)):
-        if type(item) not in PLAIN_TYPES:
-            yield Edge(path.item(index, label_of(item, sort_of(item))), item)
+        if type(item) not in sorts.PLAIN_TYPES:
+            yield Edge(path.item(index, sorts.label_of(item, sorts.sort_of(item))), item)
 
 
 def _of_dict(obj: Any, path: ObjectPath) -> Iterator[Edge]:
     bases = (types.MappingProxyType, weakref.WeakValueDictionary, dict)
     kind: Any = next(base for base in bases if base in type(obj).__mro__)
     for key, value in _taken(kind.items(obj)):
-        if type(value) not in PLAIN_TYPES:
-            yield Edge(path.item(key, label_of(value, sort_of(value))), value)
-        if type(key) not in PLAIN_TYPES:
+        if type(value) not in sorts.PLAIN_TYPES:
+            yield Edge(path.item(key, sorts.label_of(value, sorts.sort_of(value))), value)
+        if type(key) not in sorts.PLAIN_TYPES:
             yield Edge(path.noted("a key"), key)
 
 
 def _of_set(obj: Any, path: ObjectPath) -> Iterator[Edge]:
     kind = next(base for base in (set, frozenset, weakref.WeakSet) if base in type(obj).__mro__)
     for item in _taken(kind.__iter__(obj)):
-        if type(item) not in PLAIN_TYPES:
+        if type(item) not in sorts.PLAIN_TYPES:
             yield Edge(path.noted("an element"), item)
 
 
@@ -328,7 +319,7 @@ def _of_function(function: Any, path: ObjectPath) -> Iterator[Edge]:
         yield Edge(path.noted(f"closure variable {name!r}"), cell, How.USED)
     for name, value in named_defaults(function).items():
         yield Edge(path.noted(f"default argument {name!r}"), value, How.USED)
-    if is_users_module(function.__module__ or ""):
+    if sorts.is_users_module(function.__module__ or ""):
         for name, value in list(function.__dict__.items()):
             yield Edge(path.attribute(name), value, How.USED)
 
@@ -343,7 +334,7 @@ class UsedVariable(NamedTuple):
 
 def variables_used(function: Any) -> list[UsedVariable]:
     """Return the variables of the user's modules that a user's function uses."""
-    if not is_users_module(function.__module__ or ""):
+    if not sorts.is_users_module(function.__module__ or ""):
         return []
     namespace = function.__globals__
     names = names_in(function)
@@ -355,7 +346,7 @@ def variables_used(function: Any) -> list[UsedVariable]:
         else:
             variables.append(UsedVariable(namespace, name))
     for alias, other in modules.items():
-        if other is not None and is_users_module(other.__name__):
+        if other is not None and sorts.is_users_module(other.__name__):
             variables += [
                 UsedVariable(vars(other), name, alias) for name in vars(other) if name in names
             ]
@@ -385,7 +376,7 @@ def cached_values(cache: Any) -> list[Any]:
         if type(referent) is not dict:
             # A bounded cache refers to its keys and results directly.
             values.append(referent)
-        elif referent is not fields_of(cache):
+        elif referent is not sorts.fields_of(cache):
             values += (
                 value for value in referent.values() if "lru_list" not in type(value).__name__
             )
@@ -419,7 +410,7 @@ def _of_iterator(iterator: Any, path: ObjectPath) -> Iterator[Edge]:
     if frame is not None:
         for name, value in list(frame.f_locals.items()):
             yield Edge(path.noted(f"closure variable {name!r}"), value)
-    elif is_users_class(type(iterator)):
+    elif sorts.is_users_class(type(iterator)):
         yield from _of_object(iterator, path)
     else:
         yield from (Edge(path, value) for value in gc.get_referents(iterator))
@@ -433,39 +424,39 @@ _FRAMED = {
 
 
 def _of_seeds(generator: Any, path: ObjectPath) -> Iterator[Edge]:
-    fields = fields_of(generator)
+    fields = sorts.fields_of(generator)
     for name in ("state", "_state_var"):
         if name in fields:
             yield Edge(path.attribute("state"), fields[name])
 
 
 def _of_tfdata(dataset: Any, path: ObjectPath) -> Iterator[Edge]:
-    for name, value in list(fields_of(dataset).items()):
+    for name, value in list(sorts.fields_of(dataset).items()):
         if type(value).__name__ == "StructuredFunctionWrapper":
             function = path.attribute(f"{type(dataset).__name__.strip('_')} function")
-            yield Edge(function, fields_of(value).get("_func"))
-        elif name == "_datasets" and sort_of(value) is Sort.LIST:
+            yield Edge(function, sorts.fields_of(value).get("_func"))
+        elif name == "_datasets" and sorts.sort_of(value) is sorts.Sort.LIST:
             yield from (Edge(path, input_dataset) for input_dataset in _items_of(value))
-        elif sort_of(value) is Sort.TFDATA or "input_dataset" in name:
+        elif sorts.sort_of(value) is sorts.Sort.TFDATA or "input_dataset" in name:
             yield Edge(path, value)
 
 
-_OTHERS: dict[Sort, Callable[[Any, ObjectPath], Iterator[Edge]]] = {
-    Sort.ARRAY: _of_list,
-    Sort.CACHE: _of_cache,
-    Sort.CELL: _of_cell,
-    Sort.CONTEXT: lambda variable, path: iter([Edge(path, variable.get(None))]),
-    Sort.DESCRIPTOR: _of_descriptor,
-    Sort.DICT: _of_dict,
-    Sort.FUNCTION: _of_function,
-    Sort.ITERATOR: _of_iterator,
-    Sort.LIST: _of_list,
-    Sort.METHOD: _of_method,
-    Sort.OBJECT: _of_object,
-    Sort.PARTIAL: _of_partial,
-    Sort.SEEDS: _of_seeds,
-    Sort.SET: _of_set,
-    Sort.TFDATA: _of_tfdata,
-    Sort.WEAK: lambda ref, path: iter([Edge(path, weakref.ReferenceType.__call__(ref))]),
-    Sort.WRAPPED: _of_wrapped,
+_OTHERS: dict[sorts.Sort, Callable[[Any, ObjectPath], Iterator[Edge]]] = {
+    sorts.Sort.ARRAY: _of_list,
+    sorts.Sort.CACHE: _of_cache,
+    sorts.Sort.CELL: _of_cell,
+    sorts.Sort.CONTEXT: lambda variable, path: iter([Edge(path, variable.get(None))]),
+    sorts.Sort.DESCRIPTOR: _of_descriptor,
+    sorts.Sort.DICT: _of_dict,
+    sorts.Sort.FUNCTION: _of_function,
+    sorts.Sort.ITERATOR: _of_iterator,
+    sorts.Sort.LIST: _of_list,
+    sorts.Sort.METHOD: _of_method,
+    sorts.Sort.OBJECT: _of_object,
+    sorts.Sort.PARTIAL: _of_partial,
+    sorts.Sort.SEEDS: _of_seeds,
+    sorts.Sort.SET: _of_set,
+    sorts.Sort.TFDATA: _of_tfdata,
+    sorts.Sort.WEAK: lambda ref, path: iter([Edge(path, weakref.ReferenceType.__call__(ref))]),
+    sorts.Sort.WRAPPED: _of_wrapped,
 }

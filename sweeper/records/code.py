@@ -88,20 +88,16 @@ class CodeFingerprint:
 
     @property
     def short(self) -> str:
-        """Return the first digits of ``digest``, for display."""
         return short_code(self.digest)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the parts by name."""
         return {name: asdict(part) for name, part in sorted(self.parts.items())}
 
     def to_text(self) -> str:
-        """Return the stored form."""
         return json.dumps(self.to_json(), separators=(",", ":"))
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> CodeFingerprint:
-        """Return the inverse of `to_json`."""
         return cls(
             {
                 name: CodePart(part["digest"], part["file"], part.get("of_search", False))

@@ -403,7 +403,6 @@ def none_complete(study: str, target: int, errors: Iterable[str | None]) -> str:
 
 
 def is_or_are(count: int | None) -> str:
-    """Return the verb for ``count`` things: "is" or "are"."""
     return "is" if count == 1 else "are"
 
 
@@ -899,12 +898,10 @@ def trial_rows(trials: Sequence[TrialRecord]) -> list[dict[str, Any]]:
 
 
 def epoch_rows(trials: Iterable[TrialRecord]) -> list[dict[str, Any]]:
-    """Return one row for each epoch of each trial."""
     return [{"trial": t.number, **epoch.to_json()} for t in trials for epoch in t.epochs]
 
 
 def attempt_rows(trials: Iterable[TrialRecord]) -> list[dict[str, Any]]:
-    """Return one row for each attempt at a trial."""
     return [
         {
             "trial": t.number,
@@ -918,7 +915,6 @@ def attempt_rows(trials: Iterable[TrialRecord]) -> list[dict[str, Any]]:
 
 
 def configuration_rows(configurations: Iterable[ConfigurationRecord]) -> list[dict[str, Any]]:
-    """Return one row for each configuration."""
     return [
         {
             "configuration": c.number,

@@ -38,16 +38,9 @@ from sweeper.records.events import Notice
 from sweeper.records.exactness import AuditOutcome, AuditRecord
 from sweeper.records.results import TrialRecord
 from sweeper.replay.comparison import Difference, errors, listed
+from sweeper.run import replays
 from sweeper.run.launch.trial_process import Launcher
 from sweeper.run.protocol.messages import Failed
-from sweeper.run.replays import (
-    Answers,
-    ComparedReplay,
-    Reference,
-    ReplayComparison,
-    Replayed,
-    ReplayOrder,
-)
 from sweeper.run.stored_study import inexact
 from sweeper.run.worker.checkpoints import locate, origin_of
 from sweeper.run.worker.gpus import SlotDevice
@@ -101,8 +94,8 @@ class IntervalReplay:
                 if checkpoint is not None:
                     load_checkpoint(checkpoint.path)
             with scratch_directory("audit") as directory:
-                comparison = ComparedReplay(
-                    Reference({(self.end.step, self.end.epoch): self.end}, str(self.files)),
+                comparison = replays.ComparedReplay(
+                    replays.Reference({(self.end.step, self.end.epoch): self.end}, str(self.files)),
                     prepare=self._prepare,
                     directory=Path(directory),
                     launchers=[self.launcher],
@@ -118,7 +111,7 @@ class IntervalReplay:
                 return Outcome(self, comparison, _other_end(replayed))
         return Outcome(self, comparison)
 
-    def _prepare(self, directory: Path) -> ReplayOrder:
+    def _prepare(self, directory: Path) -> replays.ReplayOrder:
         """Return the order of a replay below ``directory``, with a copy of the trial's own files there."""
         trial = self.trial
         if self.start is not None and self.files.is_dir():
@@ -135,10 +128,10 @@ class IntervalReplay:
             raise DroppedError(
                 f"the trial did not find {sought[0]} when it began, and a replay would"
             )
-        return ReplayOrder(
+        return replays.ReplayOrder(
             settings=replace(self.settings, epochs=trial.length or self.settings.epochs),
             number=trial.number,
-            answer=Answers(trial.params, trial.distributions),
+            answer=replays.Answers(trial.params, trial.distributions),
             starts_from=None if self.start is None else self.start.path,
             ends_at=(self.end.step, self.end.epoch),
             devices=self.devices,
@@ -146,7 +139,7 @@ class IntervalReplay:
         )
 
 
-def _other_end(replayed: Replayed) -> str:
+def _other_end(replayed: replays.Replayed) -> str:
     end = replayed.end
     if not isinstance(end, Failed):
         return f"ends at step {getattr(end, 'step', None)} without a checkpoint there"
@@ -173,7 +166,7 @@ class Outcome:
     """
 
     replay: IntervalReplay
-    comparison: ReplayComparison
+    comparison: replays.ReplayComparison
     other_end: str | None = None
 
     @property
@@ -234,9 +227,7 @@ def audit_trial(context: SlotContext, claim: Claim, device: SlotDevice) -> None:
         return
     repository = context.study.repository_with_short_timeout
     files = context.study.paths.trial_files(claim.number)
-    trial = context.ask(
-        lambda: context.study.repository_with_short_timeout.trial(settings.name, claim.number)
-    )
+    trial = context.ask(lambda: repository.trial(settings.name, claim.number))
     for start, end in _intervals(context, claim, trial):
         replay = IntervalReplay(
             trial, start, end, settings, files, launcher, context.stopping, device.visible

@@ -17,16 +17,9 @@ from sweeper.definition.definition import POLICY, StudyDefinition, StudySettings
 from sweeper.errors import DefinitionError, StorageError
 from sweeper.records.events import Listener, Notice, Remark
 from sweeper.records.results import is_or_are
+from sweeper.run.launch import sources
 from sweeper.run.launch.launchers import StudyCode, WarmServer
 from sweeper.run.launch.server_process import hashes_differ
-from sweeper.run.launch.sources import (
-    check_unchanged,
-    import_study,
-    load_source,
-    recall_source,
-    source_of,
-    target_source,
-)
 from sweeper.run.launch.trial_process import Launcher
 from sweeper.run.options import HostSpec, RunRequest, WorkerOptions
 from sweeper.run.protocol.messages import StudySource
@@ -130,9 +123,9 @@ def _load(request: RunRequest, opened: ExitStack) -> _Loaded:
         repository = _open_database(options.storage, opened, create=False)
         source = _source_to_resume(repository, request.study, request)
     elif request.definition is not None:
-        source = source_of(request.definition)
+        source = sources.source_of(request.definition)
     else:
-        source = target_source(request.source or "")
+        source = sources.target_source(request.source or "")
     server = None
     if options.isolation != "inline":
         server = opened.enter_context(closing(WarmServer(source, request.server)))
@@ -173,7 +166,7 @@ def _source_to_resume(repository: Repository, study: str, request: RunRequest) -
 
         # Checked before the study's code is imported, which takes seconds.
         check_extension(repository, study, request.extension, request.options)
-    return recall_source(study, row.source)
+    return sources.recall_source(study, row.source)
 
 
 def _complete(
@@ -192,7 +185,7 @@ def _complete(
     settings = replace(defined, **policy)
     definition = code.definition
     if definition is None and needs_definition(settings):
-        definition = load_source(source)
+        definition = sources.load_source(source)
     study = StudyAccess(
         repository=repository,
         settings=settings,
@@ -218,9 +211,9 @@ def _source_on_host(spec: HostSpec, repository: Repository) -> StudySource:
         return spec.pickled
     described = repository.study(spec.study).source
     if spec.source is None:
-        return recall_source(spec.study, described, _NOT_HERE)
-    source = target_source(spec.source, spec.study.removesuffix(CONFIRMING))
-    check_unchanged(spec.study, described, source)
+        return sources.recall_source(spec.study, described, _NOT_HERE)
+    source = sources.target_source(spec.source, spec.study.removesuffix(CONFIRMING))
+    sources.check_unchanged(spec.study, described, source)
     return source
 
 
@@ -252,7 +245,7 @@ def load_code(
     import_tensorflow()
     look_for_gpus()
     if definition is None:
-        definition = import_study(source)
+        definition = sources.import_study(source)
     from sweeper.run.worker.inline import InlineTrials
 
     if hashes_differ():

@@ -26,12 +26,7 @@ from sweeper.declarations.checkpointing import KeptCheckpoint
 from sweeper.declarations.space import CategoricalChoice, Distribution
 from sweeper.definition.definition import StudySettings
 from sweeper.errors import ExecutionError, Interrupted
-from sweeper.records.events import (
-    AttemptEnded,
-    AttemptStarted,
-    Listener,
-    Notice,
-)
+from sweeper.records import events
 from sweeper.records.findings import ranked
 from sweeper.records.results import EpochRecord, Outcome, Params
 from sweeper.replay.comparison import (
@@ -50,27 +45,7 @@ from sweeper.run.launch.trial_process import (
     Unattended,
     progress_of,
 )
-from sweeper.run.protocol.messages import (
-    Assignment,
-    CheckpointCommitted,
-    EnvironmentReport,
-    EpochsEnded,
-    Evaluated,
-    Failed,
-    FilesUsed,
-    Finished,
-    LastMessage,
-    Message,
-    Preparing,
-    Replay,
-    ReplayBuilt,
-    Started,
-    StepsReached,
-    StoppedHere,
-    Suggest,
-    Warned,
-    assignment_of,
-)
+from sweeper.run.protocol import messages
 from sweeper.support.paths import Location, RunPaths
 
 _LOG_LINES = 20
@@ -192,7 +167,7 @@ class Replayed:
     asked: Params = field(default_factory=dict)
     misfits: list[str] = field(default_factory=list)
     fingerprint: Mapping[str, Any] = field(default_factory=dict)
-    end: Finished | StoppedHere | Failed | None = None
+    end: messages.Finished | messages.StoppedHere | messages.Failed | None = None
     checkpoints: dict[Position, KeptCheckpoint] = field(default_factory=dict)
     reached: KeptCheckpoint | None = None
     processes: int = 0
@@ -215,7 +190,7 @@ class Replayed:
     def results(self, objectives: Sequence[str]) -> Mapping[str, Any]:
         """Return what a trial ends with, by its name in messages; empty for a trial that did not end."""
         end = self.end
-        if not isinstance(end, Finished):
+        if not isinstance(end, messages.Finished):
             return {}
         return results_of(objectives, (end.value, *end.further_values), end.digest, end.step)
 
@@ -237,7 +212,7 @@ def run_again(
     order: ReplayOrder,
     launchers: Sequence[Launcher],
     directory: Path,
-    listener: Listener,
+    listener: events.Listener,
     stopping: threading.Event,
 ) -> Replayed:
     """Run a replay, and return its report.
@@ -268,7 +243,7 @@ class _Attempt:
     number: int
     paths: RunPaths
     replayed: Replayed
-    listener: Listener
+    listener: events.Listener
     _began: float = field(default_factory=time.monotonic)
 
     @property
@@ -279,7 +254,7 @@ class _Attempt:
     def run(self, launcher: Launcher, stopping: threading.Event) -> None:
         order = self.order
         replayed = self.replayed
-        self.listener(AttemptStarted(order.number, self.number))
+        self.listener(events.AttemptStarted(order.number, self.number))
         self.paths.attempt(order.number, self.number).mkdir(parents=True)
         replayed.processes += 1
         supervisor = Unattended(
@@ -292,12 +267,12 @@ class _Attempt:
         )
         end = supervisor.run(launcher, self._assignment())
         replayed.seconds += time.monotonic() - self._began
-        if isinstance(end, Finished) and end.outcome == "paused":
+        if isinstance(end, messages.Finished) and end.outcome == "paused":
             # The decision of this rung has ended the trial that is replayed.
             end = replace(end, outcome="pruned")
         self._conclude(end)
 
-    def _answer(self, question: Suggest) -> CategoricalChoice:
+    def _answer(self, question: messages.Suggest) -> CategoricalChoice:
         replayed = self.replayed
         try:
             value = self.order.answer(question.name, question.distribution)
@@ -307,7 +282,7 @@ class _Attempt:
         replayed.asked = {**replayed.asked, question.name: value}
         return value
 
-    def _receive(self, message: Message) -> None:
+    def _receive(self, message: messages.Message) -> None:
         self._note(message)
         order = self.order
         asked = self.replayed.asked
@@ -315,41 +290,40 @@ class _Attempt:
         if event is not None:
             self.listener(event)
 
-    def _note(self, message: Message) -> None:
+    def _note(self, message: messages.Message) -> None:
         replayed = self.replayed
         number = self.order.number
         match message:
-            case EnvironmentReport():
+            case messages.EnvironmentReport():
                 replayed.fingerprint = message.fingerprint
-            case FilesUsed():
+            case messages.FilesUsed():
                 replayed.files = message.files
-            case ReplayBuilt():
+            case messages.ReplayBuilt():
                 replayed.user_objects = message.user_objects
                 replayed.lengths = message.lengths
                 # Those of the first process, which the others can only repeat.
                 replayed.weights = replayed.weights or message.weights
-            case Started():
+            case messages.Started():
                 replayed.starts.append(message.start_step)
                 replayed.started_after = replayed.started_after or time.monotonic() - self._began
                 replayed.steps_per_epoch = message.steps_per_epoch
-            case EpochsEnded():
+            case messages.EpochsEnded():
                 replayed.epochs.update({record.epoch: record for record in message.epochs})
                 if message.seconds is not None:
                     replayed.epoch_seconds.append(message.seconds)
-            case CheckpointCommitted():
+            case messages.CheckpointCommitted():
                 self._committed(message)
-            case Warned():
+            case messages.Warned():
                 replayed.warnings[replayed.user_objects is not None].append(message.message)
-                self.listener(Notice(f"replay of trial {number}: {message.message}"))
-            case Preparing() | StepsReached():
+                self.listener(events.Notice(f"replay of trial {number}: {message.message}"))
+            case messages.Preparing() | messages.StepsReached():
                 pass
             case _:
                 raise ExecutionError(
                     f"the replay of trial {number} sent {message!r}, which no trial sends"
                 )
 
-    def _committed(self, committed: CheckpointCommitted) -> None:
-        """Note a checkpoint for the comparison."""
+    def _committed(self, committed: messages.CheckpointCommitted) -> None:
         self.replayed.bytes = max(self.replayed.bytes, committed.bytes)
         if committed.path == str(self.order.starts_from):
             return
@@ -361,7 +335,7 @@ class _Attempt:
         if position == self.order.ends_at:
             self.replayed.reached = checkpoint
 
-    def _conclude(self, end: LastMessage | Evaluated | ExitStatus) -> None:
+    def _conclude(self, end: messages.LastMessage | messages.Evaluated | ExitStatus) -> None:
         order = self.order
         number = self.order.number
         reached = self.replayed.reached is not None
@@ -370,11 +344,11 @@ class _Attempt:
         ending = ""
         is_fault = False
         match end:
-            case StoppedHere():
+            case messages.StoppedHere():
                 raise Interrupted(order.when_stopped)
-            case Finished():
+            case messages.Finished():
                 outcome = end.outcome
-            case Failed():
+            case messages.Failed():
                 outcome = "failed"
                 error = end.error
                 ending = f"ended with {end.error}"
@@ -387,10 +361,10 @@ class _Attempt:
                 if end.killed and self._kill is not None:
                     error = f"killed at step {self._kill.after}, as requested"
                     is_fault = False
-        if isinstance(end, LastMessage):
+        if isinstance(end, messages.LastMessage):
             self.replayed.end = end
-        value = end.value if isinstance(end, Finished) else None
-        self.listener(AttemptEnded(number, self.number, outcome, value, error))
+        value = end.value if isinstance(end, messages.Finished) else None
+        self.listener(events.AttemptEnded(number, self.number, outcome, value, error))
         if is_fault and not reached:
             log = self._log()
             raise ReplayDiedError(
@@ -407,7 +381,7 @@ class _Attempt:
         lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
         return "\n".join(lines[-_LOG_LINES:])
 
-    def _assignment(self) -> Assignment:
+    def _assignment(self) -> messages.Assignment:
         order = self.order
         kill = self._kill
         settings = order.settings
@@ -415,7 +389,7 @@ class _Attempt:
         if order.prune_after is not None and order.settings.budget is not None:
             # With a budget, a rung ended the trial, and not a pruner.
             pause_after = order.prune_after + 1
-        assignment = assignment_of(
+        assignment = messages.assignment_of(
             settings, self.paths, order.number, self.number, proposals=order.proposals
         )
         return replace(
@@ -424,7 +398,7 @@ class _Attempt:
             end=assignment.end if order.ends_at is None else None,
             devices=order.devices,
             pause_after=pause_after,
-            order=Replay(
+            order=messages.Replay(
                 order.checkpoints
                 and tuple(
                     position
@@ -500,7 +474,7 @@ class ComparedReplay:
     directory: Path
     launchers: Sequence[Launcher]
     stopping: threading.Event
-    listener: Listener = lambda _: None
+    listener: events.Listener = lambda _: None
     _objectives: Sequence[str] = ()
 
     @property
@@ -577,7 +551,7 @@ class ComparedReplay:
         )
 
     def _compare_epochs(self, epochs: Epochs, replayed: Replayed) -> list[Difference]:
-        if isinstance(replayed.end, Failed):
+        if isinstance(replayed.end, messages.Failed):
             # The failure is the difference; the epochs after it are not reported again.
             epochs = {epoch: epochs[epoch] for epoch in epochs.keys() & replayed.epochs.keys()}
         return compare_epochs(

@@ -1,6 +1,5 @@
 """Stored state of a study: read before a run is planned, written as planned, and extended."""
 
-from collections.abc import Collection
 from dataclasses import replace
 
 from sweeper.db.repository import Repository, StudyRow
@@ -15,6 +14,7 @@ from sweeper.errors import (
 from sweeper.records.code import short_code
 from sweeper.records.events import Listener, Notice
 from sweeper.records.lengths import Extension, ExtensionPlan
+from sweeper.records.printing import trials_named
 from sweeper.records.results import TrialRecord, leading, none_complete
 from sweeper.run.launch.launchers import StudyCode
 from sweeper.run.options import RunRequest, WorkerOptions
@@ -214,21 +214,15 @@ def _extension_text(study: str, epochs: int, plan: ExtensionPlan) -> str:
     parts = []
     if plan.reopened:
         verb = "continue" if len(plan.reopened) > 1 else "continues"
-        parts.append(f"{_numbered(plan.reopened)} {verb} to {epochs} epochs")
+        parts.append(f"{trials_named(sorted(plan.reopened))} {verb} to {epochs} epochs")
     if plan.lengthened:
         former = " or ".join(map(str, sorted(set(plan.lengthened.values()))))
         parts.append(
-            f"{_numbered(plan.lengthened)} will stop at {epochs} epochs instead of {former}"
+            f"{trials_named(sorted(plan.lengthened))} will stop at {epochs} epochs instead of {former}"
         )
     if plan.raised:
         parts.append(f"trials that have not started will train for {epochs}")
     return f"study {study!r}: {'; '.join(parts)}"
-
-
-def _numbered(trials: Collection[int]) -> str:
-    """Return trials by their numbers, such as "trials 1, 4"."""
-    numbers = ", ".join(map(str, sorted(trials)))
-    return f"trials {numbers}" if len(trials) > 1 else f"trial {numbers}"
 
 
 def refuse_inexact(repository: Repository, study: str, *, accept: bool) -> str | None:

@@ -42,19 +42,7 @@ from sweeper.declarations.repeating import Repeating
 from sweeper.declarations.searching import Direction
 from sweeper.declarations.space import CategoricalChoice, Distribution, IntRange
 from sweeper.errors import ParameterError, SweeperError
-from sweeper.search.spaces import (
-    Observation,
-    check_alike,
-    check_grid,
-    from_internal,
-    grid_value,
-    in_space,
-    observed_value,
-    to_frozen_trial,
-    to_internal,
-    to_optuna,
-    to_text,
-)
+from sweeper.search import spaces
 from sweeper.search.spec import (
     SamplerSpec,
     base_sampler,
@@ -91,7 +79,7 @@ _BY_TRIALS_ALONE = (
 def open_search(
     spec: SamplerSpec,
     number: int,
-    observations: Sequence[Observation] = (),
+    observations: Sequence[spaces.Observation] = (),
     replayed: ReplayedAttributes | None = None,
     *,
     redraws: int = 0,
@@ -103,7 +91,7 @@ def open_search(
     attributes of the study's earlier trials. ``foreign`` are all of the study's foreign observations.
     """
     if spec.grid is not None:
-        check_grid(spec.grid, number + 1)
+        spaces.check_grid(spec.grid, number + 1)
     observed = () if spec.window is None else _window(spec.window, number, observations)
     with _blamed_on_sampler(f"it was made for trial {number}"):
         finished = (replayed or ReplayedAttributes()).window(spec, observed, foreign)
@@ -136,7 +124,7 @@ class SearchSession:
         spec: SamplerSpec,
         number: int,
         finished: Sequence[FrozenTrial],
-        observations: Sequence[Observation] = (),
+        observations: Sequence[spaces.Observation] = (),
         *,
         redraws: int = 0,
         foreign: Sequence[ForeignObservation] = (),
@@ -154,7 +142,7 @@ class SearchSession:
         trial_number = 0 if spec.window is None else number
         sampler = make_sampler(spec, number, redraws)
         self._space = {n: d for trial in finished for n, d in trial.distributions.items()}
-        converted = in_space(finished, self._space)
+        converted = spaces.in_space(finished, self._space)
         self._storage = _WindowStorage(spec.study, spec.directions, converted, trial_number)
         if spec.window is not None and type(base_sampler(sampler)) not in _BY_TRIALS_ALONE:
             used = [observation for observation in foreign if observation.is_used_by(number)]
@@ -173,7 +161,7 @@ class SearchSession:
         """Return the trial's value of ``name``; a repeated request returns the same value."""
         if name in self._drawn:
             earlier_distribution, value = self._drawn[name]
-            if to_text(earlier_distribution) != to_text(distribution):
+            if spaces.to_text(earlier_distribution) != spaces.to_text(distribution):
                 raise ParameterError(
                     f"parameter {name!r} was suggested as {earlier_distribution} and now as {distribution}; "
                     "suggest it once, or always with the same range"
@@ -181,7 +169,7 @@ class SearchSession:
             return value
         if name in self._seen:
             number, earlier = self._seen[name]
-            check_alike(name, distribution, earlier, number)
+            spaces.check_alike(name, distribution, earlier, number)
         with _blamed_on_sampler(f"it was asked for parameter {name!r} from {distribution}"):
             self._drawn[name] = (distribution, self._draw(name, distribution))
         return self._drawn[name][1]
@@ -204,7 +192,9 @@ class SearchSession:
             self._judged.append((epoch, value))
         return self._verdict
 
-    def set_attributes(self, trial: FrozenTrial, ended: Observation, *, judges: bool) -> None:
+    def set_attributes(
+        self, trial: FrozenTrial, ended: spaces.Observation, *, judges: bool
+    ) -> None:
         """Repeat the search of this ``trial``, which has ended, and set the attributes that Optuna did."""
         sampler_leaves = _sampler_leaves_attributes(self._spec)
         for name, distribution in ended.distributions.items():
@@ -219,16 +209,15 @@ class SearchSession:
         trial.system_attrs = self._frozen().system_attrs
 
     def _frozen(self) -> FrozenTrial:
-        """Return the trial with all attributes that Optuna's code has set."""
         return self._storage.get_trial(self._id)
 
     def _draw(self, name: str, distribution: Distribution) -> CategoricalChoice:
         if self._spec.grid is not None:
-            value = grid_value(self._spec.grid, self._number, name, distribution)
+            value = spaces.grid_value(self._spec.grid, self._number, name, distribution)
             self._hold(name, distribution, value)
             return value
         enqueued = self._checked_enqueued(name, distribution) if name in self._enqueued else None
-        optuna_distribution = to_optuna(distribution)
+        optuna_distribution = spaces.to_optuna(distribution)
         if self._space.get(name, optuna_distribution) != optuna_distribution:
             # The first trial with another range: what the sampler drew for all parameters is from the old one.
             self._storage.move_into({name: optuna_distribution})
@@ -247,15 +236,15 @@ class SearchSession:
 
     def _hold(self, name: str, distribution: Distribution, value: CategoricalChoice) -> None:
         """Set a value that the sampler did not draw."""
-        internal = to_internal(name, distribution, value)
-        self._storage.set_trial_param(self._id, name, internal, to_optuna(distribution))
+        internal = spaces.to_internal(name, distribution, value)
+        self._storage.set_trial_param(self._id, name, internal, spaces.to_optuna(distribution))
         # Optuna's trial reads its parameters from this copy.
         self._trial._cached_frozen_trial = self._frozen()
 
     def _checked_enqueued(self, name: str, distribution: Distribution) -> CategoricalChoice:
         value = self._enqueued[name]
         try:
-            return from_internal(distribution, to_internal(name, distribution, value))
+            return spaces.from_internal(distribution, spaces.to_internal(name, distribution, value))
         except ParameterError as error:
             raise ParameterError(
                 f"enqueue[{self._number}] gives {name!r} the value {value!r}, which is not in the "
@@ -269,13 +258,13 @@ class ReplayedAttributes:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._spec: SamplerSpec | None = None
-        self._observations: list[Observation] = []
+        self._observations: list[spaces.Observation] = []
         self._trials: list[FrozenTrial] = []
 
     def window(
         self,
         spec: SamplerSpec,
-        observations: Sequence[Observation],
+        observations: Sequence[spaces.Observation],
         foreign: Sequence[ForeignObservation] = (),
     ) -> list[FrozenTrial]:
         """Return the observed trials with their attributes; they are numbered from 0 without a gap.
@@ -301,9 +290,12 @@ class ReplayedAttributes:
             return self._trials[: len(observations)]
 
     def _replayed(
-        self, spec: SamplerSpec, observation: Observation, foreign: Sequence[ForeignObservation]
+        self,
+        spec: SamplerSpec,
+        observation: spaces.Observation,
+        foreign: Sequence[ForeignObservation],
     ) -> FrozenTrial:
-        trial = to_frozen_trial(observation)
+        trial = spaces.to_frozen_trial(observation)
         trial.number = trial._trial_id = observation.number
         judges = leaves_attributes(None if spec.pruner is None else spec.pruner())
         if judges or _sampler_leaves_attributes(spec):
@@ -373,7 +365,7 @@ class _WindowStorage(InMemoryStorage):
             trial.distributions = {n: d for n, d in trial.distributions.items() if n != name}
             # A value outside of the range is no error: a later trial may suggest another range.
             with suppress(KeyError, ValueError):
-                trial.params[name] = observed_value(distribution, observation.params[name])
+                trial.params[name] = spaces.observed_value(distribution, observation.params[name])
                 trial.distributions[name] = distribution
 
     @contextmanager
@@ -401,7 +393,7 @@ class _WindowStorage(InMemoryStorage):
     def move_into(self, space: Mapping[str, BaseDistribution]) -> None:
         """Show the trials as if their parameters were from ``space``."""
         for study in self._studies.values():
-            study.trials = in_space(study.trials, space)
+            study.trials = spaces.in_space(study.trials, space)
 
     def get_best_trial(self, study_id: int) -> FrozenTrial:
         # The parent keeps the best one as trials are added, which they were not.
@@ -421,8 +413,8 @@ def _foreign_trial(observation: ForeignObservation, number: int) -> FrozenTrial:
 
 
 def _window(
-    window: int, number: int, observations: Sequence[Observation]
-) -> tuple[Observation, ...]:
+    window: int, number: int, observations: Sequence[spaces.Observation]
+) -> tuple[spaces.Observation, ...]:
     end = max(0, number - window + 1)
     earlier = sorted((o for o in observations if o.number < end), key=lambda o: o.number)
     if [o.number for o in earlier] != list(range(end)):
@@ -434,8 +426,8 @@ def _window(
 
 
 def of_configurations(
-    observations: Sequence[Observation], repeating: Repeating
-) -> tuple[Observation, ...]:
+    observations: Sequence[spaces.Observation], repeating: Repeating
+) -> tuple[spaces.Observation, ...]:
     """Return one observation for each configuration, from those of its trials, in order.
 
     It has the configuration's number, and the mean of its repeats as value. It has failed if a repeat
@@ -444,13 +436,13 @@ def of_configurations(
     """
     if repeating.is_single:
         return tuple(observations)
-    groups: dict[int, list[Observation]] = {}
+    groups: dict[int, list[spaces.Observation]] = {}
     for observation in observations:
         groups.setdefault(repeating.index_of(observation.number), []).append(observation)
     return tuple(_configuration(groups[number], number) for number in sorted(groups))
 
 
-def _configuration(trials: Sequence[Observation], number: int) -> Observation:
+def _configuration(trials: Sequence[spaces.Observation], number: int) -> spaces.Observation:
     states = {trial.state for trial in trials}
     state: Literal["failed", "pruned", "complete"] = "complete"
     if "failed" in states:

@@ -44,16 +44,7 @@ import xxhash
 from numpy.lib.format import read_array, write_array
 
 from sweeper.errors import UncapturableError
-from sweeper.inspection import keras_names
-from sweeper.inspection.sorts import (
-    class_name,
-    fields_of,
-    framework_variables,
-    is_users_module,
-    is_written_in_python,
-    module_of,
-    set_field,
-)
+from sweeper.inspection import keras_names, sorts
 
 Json = Any
 Tensors = dict[str, Any]
@@ -65,7 +56,7 @@ class NotPlainError(Exception):
     """A value at ``path`` that cannot be encoded: what it is (by default its class), and what to use instead."""
 
     def __init__(self, path: str, value: object, reason: str = "", advice: str = "") -> None:
-        description = reason or f"a {class_name(type(value))}"
+        description = reason or f"a {sorts.class_name(type(value))}"
         super().__init__(f"{path} is {description}{'; ' if advice else ''}{advice}")
         self.path = path
         self.what = description
@@ -112,7 +103,7 @@ def name_of(obj: Any) -> str | None:
 def find_named(name: str) -> Any:
     """Return the class or function of a name from `name_of`; None if there is none or it is not allowed."""
     module_name, _, qualified = name.partition(":")
-    if module_name.partition(".")[0] not in _LIBRARIES and not is_users_module(module_name):
+    if module_name.partition(".")[0] not in _LIBRARIES and not sorts.is_users_module(module_name):
         return None
     obj: Any = sys.modules.get(module_name)
     for part in qualified.split("."):
@@ -176,8 +167,6 @@ def take_array(saved: Json, tensors: Mapping[str, Any]) -> Any:
 
 
 class _Missing:
-    """Placeholder for a missing value."""
-
     def __repr__(self) -> str:
         return "nothing"
 
@@ -401,12 +390,12 @@ class Encoder:
     def _fill_object(self, node: dict[str, Json], value: Any, path: str) -> None:
         """Encode an object whose state is only in its attributes."""
         cls = type(value)
-        if not is_written_in_python(cls) and cls not in _OPEN:
+        if not sorts.is_written_in_python(cls) and cls not in _OPEN:
             raise NotPlainError(path, value)
-        if framework_variables(value) is not None:
-            reason = f"a {class_name(cls)} made during training; make it in the factory"
+        if sorts.framework_variables(value) is not None:
+            reason = f"a {sorts.class_name(cls)} made during training; make it in the factory"
             raise NotPlainError(path, value, reason)
-        if module_of(cls).partition(".")[0] in ("keras", "tensorflow"):
+        if sorts.module_of(cls).partition(".")[0] in ("keras", "tensorflow"):
             raise NotPlainError(path, value)
         node.update({TAG: "object", "class": self._class(cls, path)})
         node["v"] = self._attributes(value, path)
@@ -422,7 +411,7 @@ class Encoder:
         self._copied[id(owner)].append((path, value))
         cls = type(value)
         if cls not in (np.ndarray, np.memmap, np.ma.MaskedArray, *_VIEWS.values()):
-            raise NotPlainError(path, value, f"a {class_name(cls)}", "keep a plain array")
+            raise NotPlainError(path, value, f"a {sorts.class_name(cls)}", "keep a plain array")
         node.update({TAG: "array", **self._array(value, path)})
         if cls in _VIEWS.values():
             node["class"] = cls.__name__
@@ -435,7 +424,7 @@ class Encoder:
         kind: Any = base_of(type(value))
         node[TAG] = next(cls.__name__ for cls in (dict, list, deque) if issubclass(kind, cls))
         # Keras tracks the layers in a list that a layer gets, and all have been made.
-        of_keras = module_of(type(value)).partition(".")[0] == "keras"
+        of_keras = sorts.module_of(type(value)).partition(".")[0] == "keras"
         if type(value) not in (dict, list, deque) and not of_keras:
             node["class"] = self._class(type(value), path)
             node["attributes"] = self._attributes(value, path)
@@ -477,13 +466,13 @@ class Encoder:
     def _attributes(self, value: Any, path: str) -> dict[str, Json]:
         return {
             name: self.encode(item, f"{path}.{name}")
-            for name, item in list(fields_of(value).items())
+            for name, item in list(sorts.fields_of(value).items())
             if not name.startswith(keras_names.TRACKING_PREFIXES)
         }
 
     def _class(self, cls: type, path: str) -> Json:
         return self._named(
-            cls, path, f"a {class_name(cls)}, whose class cannot be found by its name"
+            cls, path, f"a {sorts.class_name(cls)}, whose class cannot be found by its name"
         )
 
     def _named(self, obj: Any, path: str, otherwise: str) -> Json:
@@ -568,7 +557,6 @@ class Decoder:
         self._made: dict[str, Any] = {}
 
     def decode(self, node: Json) -> Any:
-        """Return the value of ``node``."""
         if not isinstance(node, dict):
             return node
         read = self.readers.get(node[TAG])
@@ -632,7 +620,7 @@ class Decoder:
     def with_attributes(self, obj: Any, attributes: Mapping[str, Json]) -> Any:
         values = {name: self.decode(item) for name, item in attributes.items()}
         for name, value in values.items():
-            set_field(obj, name, value)
+            sorts.set_field(obj, name, value)
         return obj
 
     def _object(self, node: Json) -> Any:
@@ -725,8 +713,10 @@ def hold_replicas(variable: Any, key: str, tensors: Tensors) -> tuple[str, ...]:
 
 def refuse_replicated(value: object, path: str) -> None:
     """Refuse an object made during training whose variables a resumed process could create only under the strategy."""
-    if any(len(replicas_of(variable)) > 1 for variable in framework_variables(value) or ()):
-        reason = f"a {class_name(type(value))} with a value on each replica, made during training"
+    if any(len(replicas_of(variable)) > 1 for variable in sorts.framework_variables(value) or ()):
+        reason = (
+            f"a {sorts.class_name(type(value))} with a value on each replica, made during training"
+        )
         raise NotPlainError(path, value, f"{reason}; make it in the factory")
 
 

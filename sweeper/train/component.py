@@ -33,7 +33,6 @@ class Component:
         return []
 
     def restore(self, saved: Json, tensors: Mapping[str, Any]) -> None:
-        """Restore the captured state."""
         raise NotImplementedError
 
     def capture(self, tensors: Tensors) -> Json:

@@ -149,7 +149,6 @@ class PartName:
 
     @classmethod
     def of(cls, data: Data, use: str) -> PartName:
-        """Return the name of a part of ``data``."""
         return cls(use, isinstance(data, FitData))
 
     def __str__(self) -> str:

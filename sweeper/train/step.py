@@ -618,7 +618,6 @@ def _values(loss: Any, targets: Any, predictions: Any) -> Any:
 
 
 def replicas() -> int:
-    """Return the number of replicas."""
     return int(tf.distribute.get_strategy().num_replicas_in_sync)
 
 

@@ -17,7 +17,7 @@ from sweeper.checks.disk import Disk
 from sweeper.files.recorder import RECORDER, install
 from sweeper.run.launch.server_process import LOCKS
 from sweeper.run.trial.keeping import Keeper, keep_for_check
-from sweeper.support import directories
+from sweeper.support import paths
 
 DIED = 9
 
@@ -28,7 +28,7 @@ def here(tmp_path, monkeypatch):
     directory = Path(os.path.realpath(tmp_path)) / "here"
     directory.mkdir()
     monkeypatch.chdir(directory)
-    directories.nobodys.cache_clear()
+    paths.nobodys.cache_clear()
     install()
     RECORDER.active = False
     for number in range(9):
@@ -331,22 +331,22 @@ def test_what_the_import_makes_stays_and_what_it_changes_is_undone_at_the_end(he
 
 
 def test_downloads_and_caches_stay_and_are_nobodys(here, monkeypatch, tmp_path):
-    for number, name in enumerate(directories._DOWNLOADS):
+    for number, name in enumerate(paths._DOWNLOADS):
         monkeypatch.setenv(name, str(tmp_path / f"cache-{number}"))
         (tmp_path / f"cache-{number}").mkdir()
-    directories.nobodys.cache_clear()
+    paths.nobodys.cache_clear()
 
     def download():
-        for number in range(len(directories._DOWNLOADS)):
+        for number in range(len(paths._DOWNLOADS)):
             file = tmp_path / f"cache-{number}" / "data"
-            assert number == len(directories._DOWNLOADS) - 1 or not file.exists() or downloads
+            assert number == len(paths._DOWNLOADS) - 1 or not file.exists() or downloads
             file.write_text("data")
         downloads.append(1)
 
     downloads = []
     checked = check(here, download)
     assert checked.removed == []
-    assert len(list(tmp_path.glob("cache-*/data"))) == len(directories._DOWNLOADS)
+    assert len(list(tmp_path.glob("cache-*/data"))) == len(paths._DOWNLOADS)
 
 
 def test_what_is_set_aside_is_private_and_comes_back_with_its_mode(here):

@@ -1,5 +1,8 @@
 """The command itself: what it imports, its help, its version, and that it knows every verb."""
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -93,3 +96,27 @@ def test_a_verb_that_reads_imports_nothing_that_trains(storage, words, tmp_path)
 def test_control_the_import_checks_see_an_import(storage, tmp_path):
     words = ("ls", "--storage", storage)
     assert imported(f"{TRAINING} sqlalchemy", *words, cwd=tmp_path) == (0, ["sqlalchemy"])
+
+
+def run_command(storage, *words, **options):
+    words = ("-m", "sweeper", *words, "--storage", storage)
+    return subprocess.run(
+        [sys.executable, *words], stderr=subprocess.PIPE, text=True, check=False, **options
+    )
+
+
+def test_an_output_that_is_full_is_no_bug(storage):
+    with Path("/dev/full").open("w") as full:
+        ended = run_command(storage, "status", "digits", stdout=full)
+    assert ended.returncode == 1
+    assert ended.stderr == "error: the output cannot be written: No space left on device\n"
+
+
+def test_a_sign_that_the_terminal_does_not_know_is_escaped(storage):
+    env = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    assert (
+        run_command(storage, "note", "digits", "0", "größer ✓", stdout=subprocess.PIPE).stderr == ""
+    )
+    shown = run_command(storage, "show", "digits", "0", stdout=subprocess.PIPE, env=env)
+    assert (shown.returncode, shown.stderr) == (0, "")
+    assert "gr\\xf6\\xdfer \\u2713" in shown.stdout

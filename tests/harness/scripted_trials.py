@@ -21,19 +21,8 @@ from sweeper.definition.definition import StudyDefinition, StudySettings
 from sweeper.records.events import Event, Notice
 from sweeper.records.results import EpochRecord
 from sweeper.run.launch.trial_process import ExitStatus
+from sweeper.run.protocol import messages
 from sweeper.run.protocol.channel import Channel
-from sweeper.run.protocol.messages import (
-    Assignment,
-    CheckpointCommitted,
-    EpochsEnded,
-    Failed,
-    Finished,
-    Judge,
-    Started,
-    Stop,
-    StoppedHere,
-    Suggest,
-)
 from sweeper.run.serving import run_slots
 from sweeper.run.worker.context import SlotContext, StudyAccess
 from sweeper.run.worker.slot import serve_slot
@@ -69,37 +58,37 @@ class ScriptedTrial:
         self.say(question)
         answer = self._own.receive(20)
         if answer.error is not None:
-            self.say(Failed(answer.error))
+            self.say(messages.Failed(answer.error))
             raise _Refused
         return answer.value
 
     def suggest(self, name="x", low=0.0, high=1.0):
-        return float(self.ask(Suggest(name, FloatRange(low, high))))
+        return float(self.ask(messages.Suggest(name, FloatRange(low, high))))
 
     def judge(self, *values):
         """Return whether the pruner ends the trial, which had these values until now."""
-        return self.ask(Judge(tuple(enumerate(values))))
+        return self.ask(messages.Judge(tuple(enumerate(values))))
 
     def begin(self, step=0, epoch=0, **more):
-        self.say(Started(step, epoch, 1, **more))
+        self.say(messages.Started(step, epoch, 1, **more))
 
     def end_epoch(self, epoch, step=1, **metrics):
-        self.say(EpochsEnded((EpochRecord(epoch, metrics),), step, 0.1))
+        self.say(messages.EpochsEnded((EpochRecord(epoch, metrics),), step, 0.1))
 
     def keep(self, step, path):
         """Tell of a checkpoint."""
-        self.say(CheckpointCommitted(step, 0, "d" * 32, 1, str(path)))
+        self.say(messages.CheckpointCommitted(step, 0, "d" * 32, 1, str(path)))
 
     def finish(self, value, step=1, **more):
-        self.say(Finished(step=step, value=value, **{"digest": "d" * 32, **more}))
+        self.say(messages.Finished(step=step, value=value, **{"digest": "d" * 32, **more}))
         return 0
 
     def fail(self, error, **more):
-        self.say(Failed(error, **more))
+        self.say(messages.Failed(error, **more))
         return 0
 
     def stop_here(self, step):
-        self.say(StoppedHere(step=step))
+        self.say(messages.StoppedHere(step=step))
         return 0
 
     def write(self, raw):
@@ -108,7 +97,7 @@ class ScriptedTrial:
 
     def wait_for_stop(self):
         while not self.killed.is_set():
-            if isinstance(self._own.receive(0.05), Stop):
+            if isinstance(self._own.receive(0.05), messages.Stop):
                 return
 
     def wait(self, timeout):
@@ -167,7 +156,7 @@ class ScriptedLauncher:
     """Plays ``scripts``: by trial and attempt, by trial, or for all (key None)."""
 
     scripts: dict[Any, Script]
-    launched: list[Assignment] = field(default_factory=list)
+    launched: list[messages.Assignment] = field(default_factory=list)
     isolation = "spawn"
 
     def launch(self, assignment):
@@ -191,7 +180,7 @@ def assignment_in(directory, **changes):
         "log": str(directory / "log.txt"),
         "checkpoints": (str(directory / "checkpoints"),),
     }
-    return Assignment(**{**values, **changes})
+    return messages.Assignment(**{**values, **changes})
 
 
 def never(_trial):

@@ -28,9 +28,9 @@ def settings():
     }
 
 
-def compiled():
-    model = uncompiled()
-    model.compile(**settings())
+def compiled(options=settings, build=uncompiled):
+    model = build()
+    model.compile(**options())
     return model
 
 

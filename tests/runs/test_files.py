@@ -30,13 +30,13 @@ from sweeper.files.uses import (
 )
 from sweeper.run.trial.keeping import keep_for_check
 from sweeper.run.worker.left_files import left_behind
-from sweeper.support import directories
+from sweeper.support.paths import nobodys
 
 
 @pytest.fixture
 def here(tmp_path, monkeypatch):
     """Give an empty current directory and a recorder that has seen nothing."""
-    directories.nobodys.cache_clear()
+    nobodys.cache_clear()
     monkeypatch.chdir(tmp_path)
     install()
     RECORDER.__init__()  # the hook knows this object

@@ -20,15 +20,7 @@ from sweeper.run.launch.launchers import WarmServer
 from sweeper.run.launch.server_process import begin_server, trial_environment
 from sweeper.run.launch.sources import target_source
 from sweeper.run.launch.trial_process import ExitStatus
-from sweeper.run.protocol.messages import (
-    Answered,
-    EpochsEnded,
-    Propose,
-    Started,
-    Stop,
-    StoppedHere,
-    Suggest,
-)
+from sweeper.run.protocol import messages
 
 WATCHED = StudyText(
     head="""
@@ -305,10 +297,10 @@ def hear(process, kind):
     while not isinstance(message, kind):
         message = process.channel.receive(60)
         assert message is not None, "the trial says nothing"
-        if isinstance(message, Suggest):
-            process.channel.send(Answered(0.01))
-        if isinstance(message, Propose):
-            process.channel.send(Answered(True))
+        if isinstance(message, messages.Suggest):
+            process.channel.send(messages.Answered(0.01))
+        if isinstance(message, messages.Propose):
+            process.channel.send(messages.Answered(True))
     return message
 
 
@@ -324,8 +316,8 @@ def test_of_two_trial_processes_one_is_killed_and_the_other_stops_with_a_checkpo
         assignment = assignment_in(tmp_path / name, number=number, epochs=10**5, devices="5")
         trials.append(launcher.launch(assignment))
     one, other = trials
-    hear(one, Started)
-    hear(other, EpochsEnded)  # before its first step, it would stop without a checkpoint
+    hear(one, messages.Started)
+    hear(other, messages.EpochsEnded)  # before its first step, it would stop without a checkpoint
     assert one.wait(0) is None
     one.kill()
     death = one.wait(30)
@@ -333,8 +325,8 @@ def test_of_two_trial_processes_one_is_killed_and_the_other_stops_with_a_checkpo
     assert death.killed
     with pytest.raises((EOFError, OSError)):  # or the other trial holds the pipe open
         list(iter(lambda: one.channel.receive(30), None))
-    other.channel.send(Stop())
-    stopped = hear(other, StoppedHere)
+    other.channel.send(messages.Stop())
+    stopped = hear(other, messages.StoppedHere)
     assert other.wait(30) == ExitStatus(0)
     [report] = [json.loads(p.read_text()) for p in (tmp_path / "other").rglob("seen.json")]
     assert (report["devices"], report["pid"]) == ("5", other.pid)

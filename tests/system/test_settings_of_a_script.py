@@ -33,6 +33,20 @@ parser = argparse.ArgumentParser()
 parser.add_argument("--width", type=int, required=True)
 parser.add_argument("--alone", action="store_true")
 ARGUMENTS = parser.parse_args()
+MADE = False
+TABLE = None
+
+def table():
+    global MADE, TABLE
+    if not MADE:
+        MADE, TABLE = True, (name for name in "abc")
+    return TABLE
+
+def set_depth(depth):
+    global DEPTH
+    DEPTH = depth
+
+DEPTH = 1
 GIVEN = SimpleNamespace(depth=1)
 DERIVED = [UNITS] * 2
 """
@@ -59,7 +73,8 @@ STUDY = replace(
             "epsilon": keras.config.epsilon(),
             "custom": sorted(keras.saving.get_custom_objects()),
             "numpy": np.geterr()["invalid"],
-            "variables": [options.UNITS, options.Names.activation, options.NEW],
+            "variables": [options.UNITS, options.Names.activation, options.NEW, options.DEPTH],
+            "made": next(options.table()),
             "objects": [user.WORDS, user.RATES.first, user.GIVEN.depth],
             "same": options.RATES is user.RATES,
             "arguments": [options.ARGUMENTS.width, sys.argv],
@@ -77,6 +92,8 @@ STUDY = replace(
         options.GIVEN.depth = 3
         options.Names.activation = "gelu"
         options.LARGE[0] = 1
+        options.set_depth(4)
+        options.table()
         if options.ARGUMENTS.alone:
             from sweeper.run.launch.process_state import ProcessState
 
@@ -110,7 +127,7 @@ def test_settings_and_variables_of_modules_are_those_of_the_process_that_runs_th
     assert ended.returncode == 0, ended.stderr
     assert seen == json.loads(ended.stdout.splitlines()[-1])
     assert seen["policy"] == "mixed_bfloat16"
-    assert seen["variables"] == [64, "gelu", "new"]
+    assert seen["variables"] == [64, "gelu", "new", 4]
     assert seen["objects"] == [{"a": 1, "b": 2}, 0.5, 3]
     assert seen["same"]
     assert "options.LARGE has another value in the processes of the trials" in ended.stderr

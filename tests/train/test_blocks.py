@@ -271,7 +271,7 @@ def test_an_interleave_sized_by_the_processors_resumes_where_there_are_as_many(
     notices = []
     fitted(small, data, epochs=1, checkpoints=tmp_path, notice=notices.append)
     assert "interleave(…) without cycle_length" in notices[0]
-    monkeypatch.setattr(tfdata_module, "_processors", lambda: 997)
+    monkeypatch.setattr(tfdata_module, "usable_cores", lambda: 997)
     with pytest.raises(RestoreError, match=r"would read 997 here.*cycle_length"):
         fitted(small, data, checkpoints=tmp_path, notice=notices.append)
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import keras
 import pytest
+from disk_contents import contents
 from forked_programs import PROGRAM
 from trainings import digits, dropping, one_layer
 
@@ -191,9 +192,10 @@ def test_the_directory_of_a_study_is_refused_for_a_training(finished, tmp_path):
     owner.write_text(json.dumps({**json.loads(owner.read_text()), "study": "digits"}))
     for step in owner.parent.glob("step-*"):
         shutil.rmtree(step)
+    present = contents(owner.parent)
     with pytest.raises(ForeignCheckpointError, match="belongs to study 'digits'"):
         sweeper.fit(one_layer(), digits(), epochs=1, checkpoints=owner.parent)
-    assert [path.name for path in owner.parent.iterdir()] == ["owner.json"]
+    assert contents(owner.parent) == present
 
 
 def uncompiled():

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from fitted import fitted
-from steps import GroupsStep, settings, two_outputs, two_targets, uncompiled
+from steps import GroupsStep, compiled, settings, two_outputs, two_targets, uncompiled
 from trainings import digits, equal, small_data, unvalidated, weights
 
 from sweeper import Data, TrainingStep
@@ -56,22 +56,16 @@ def momentum():
     return {**settings(), "optimizer": keras.optimizers.SGD(schedule, momentum=0.5)}
 
 
-def compiled_with(options, build=uncompiled):
-    model = build()
-    model.compile(**options())
-    return model
-
-
 class Louder(TrainingStep):
     def per_example_loss(self, targets, predictions):
         return 1.001 * super().per_example_loss(targets, predictions)
 
 
 def test_with_all_defaults_a_step_is_keras_own_and_with_another_loss_it_is_not():
-    expected = fitted(lambda: compiled_with(momentum))
+    expected = fitted(lambda: compiled(momentum))
     assert set(expected.history) == {"loss", "accuracy", "val_loss", "val_accuracy"}
     assert alike(fitted(uncompiled, step=lambda: TrainingStep(**momentum())), expected)
-    assert alike(fitted(lambda: compiled_with(momentum), step=TrainingStep), expected)
+    assert alike(fitted(lambda: compiled(momentum), step=TrainingStep), expected)
     assert not alike(fitted(uncompiled, step=lambda: Louder(**momentum())), expected), "the control"
 
 
@@ -154,7 +148,7 @@ def test_whatever_it_is_compiled_with_it_is_keras_own(build, data, options):
     def given():
         return {**simple(), **options()}
 
-    expected = fitted(lambda: compiled_with(given, build), data, epochs=1)
+    expected = fitted(lambda: compiled(given, build), data, epochs=1)
     assert alike(fitted(build, data, step=lambda: TrainingStep(**given()), epochs=1), expected)
 
 
@@ -172,7 +166,7 @@ def test_compiled_by_xla_it_is_keras_own():
             return x + tf.strings.to_number(tf.strings.as_string(x)), y
 
     def by_keras():
-        model = compiled_with(settings)
+        model = compiled()
         model._jit_compile = True
         return model
 

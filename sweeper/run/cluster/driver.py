@@ -22,14 +22,7 @@ from sweeper.errors import (
     TrialError,
     UsageError,
 )
-from sweeper.records.events import (
-    AttemptEnded,
-    AttemptStarted,
-    EpochFinished,
-    Event,
-    Notice,
-    TrainingStarted,
-)
+from sweeper.records import events
 from sweeper.records.results import Outcome, StudyStatus, TrialStatus
 from sweeper.run.cluster.engines import Cluster, DaskCluster, RayCluster, run_tasks
 from sweeper.run.cluster.host import HostEnd, run_host, write_spec
@@ -97,7 +90,7 @@ class _Drive:
         )
         if placed:
             self._listener(
-                Notice(
+                events.Notice(
                     f"{min(placed, slots)} of {slots} workers are already running, from an earlier "
                     f"run with --engine {request.engine}"
                 )
@@ -120,7 +113,7 @@ class _Drive:
         try:
             self._repository.request_stop(self._study, how)
         except StorageError as error:
-            self._listener(Notice(f"the workers could not be asked to stop: {error}"))
+            self._listener(events.Notice(f"the workers could not be asked to stop: {error}"))
 
     def _start_hosts(self, cluster: Cluster, slots: int) -> _Placement:
         request = self._request
@@ -221,7 +214,7 @@ class _Drive:
 
 def progress_between(
     before: TrialStatus | None, trial: TrialStatus, seconds: float
-) -> Iterator[Event]:
+) -> Iterator[events.Event]:
     """Yield the events of a trial between two looks, ``seconds`` after its last change; of several epochs, the last.
 
     ``before`` is its status at the earlier look; None if it had not started.
@@ -231,15 +224,15 @@ def progress_between(
     attempts, epoch = (0, 0) if before is None else (before.attempts, before.epoch)
     is_new = trial.attempts > attempts
     if is_new:
-        yield AttemptStarted(number, trial.attempts)
+        yield events.AttemptStarted(number, trial.attempts)
     if trial.params and (is_new or before is None or not before.params):
-        yield TrainingStarted(number, dict(trial.params), trial.epochs or 0, 0, 0, epoch)
+        yield events.TrainingStarted(number, dict(trial.params), trial.epochs or 0, 0, 0, epoch)
     if trial.epoch > epoch:
         epoch_seconds = seconds / (trial.epoch - epoch)
-        yield EpochFinished(number, trial.epoch - 1, 0, trial.metrics, epoch_seconds)
+        yield events.EpochFinished(number, trial.epoch - 1, 0, trial.metrics, epoch_seconds)
     if state not in ("running", "waiting") and (is_new or before is None or before.state != state):
         outcome = cast("Outcome", state)
-        yield AttemptEnded(number, trial.attempts, outcome, trial.value, trial.error)
+        yield events.AttemptEnded(number, trial.attempts, outcome, trial.value, trial.error)
 
 
 def _start_hosts(cluster: Cluster, specs: list[HostSpec]) -> _Placement:

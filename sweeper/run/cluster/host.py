@@ -50,12 +50,10 @@ _SPECS: TypeAdapter[HostSpec] = TypeAdapter(HostSpec)
 
 
 def write_spec(spec: HostSpec) -> str:
-    """Return the text for `read_spec`."""
     return _SPECS.dump_json(spec).decode()
 
 
 def read_spec(text: str) -> HostSpec:
-    """Return the inverse of `write_spec`."""
     return _SPECS.validate_json(text)
 
 

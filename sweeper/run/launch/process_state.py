@@ -6,15 +6,17 @@ imported anew by the processes of the trials, and with them Keras with its defau
 else than it says. So both travel with the study, as plain data.
 """
 
+import ast
 import base64
 import enum
+import functools
 import operator
 import pickle
 import sys
 from typing import Any, NamedTuple
 
 from sweeper.definition.loading import MADE_UP
-from sweeper.inspection.sources import is_users_source
+from sweeper.inspection.sources import is_users_source, source_of
 from sweeper.records.code import digest_of
 
 _MOST_BYTES = 1 << 20
@@ -116,18 +118,40 @@ def _variables() -> dict[tuple[str, str], _Variable]:
             or not is_users_source(file)
         ):
             continue
+        contents = vars(module)
         classes = [
             value
-            for value in vars(module).values()
+            for value in contents.values()
             if isinstance(value, type) and value.__module__ == module_name
         ]
+        # A flag says that something else was made, which does not travel: it is made again where it is used.
+        incomplete: set[str] = set()
+        for names in _assigned_together(file):
+            if any(_text(texts, contents.get(name)) is None for name in names):
+                incomplete.update(names)
         for owner in (module, *classes):
             prefix = f"{owner.__qualname__}." if isinstance(owner, type) else ""
             for name, value in list(vars(owner).items()):
-                text = None if name.startswith("__") else _text(texts, value)
+                left_out = name.startswith("__") or prefix + name in incomplete
+                text = None if left_out else _text(texts, value)
                 if text is not None:
                     variables[module_name, prefix + name] = _Variable(owner, value, text)
     return variables
+
+
+@functools.lru_cache(maxsize=256)
+def _assigned_together(file: str) -> tuple[frozenset[str], ...]:
+    """Return the variables that each function of a module assigns, by its ``global`` statements."""
+    return tuple(
+        frozenset(
+            name
+            for node in ast.walk(function)
+            if isinstance(node, ast.Global)
+            for name in node.names
+        )
+        for function in ast.walk(source_of(file).compared)
+        if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef)
+    )
 
 
 def _text(texts: Any, value: Any) -> str | None:

@@ -17,7 +17,7 @@ import socket
 import subprocess
 import sys
 from contextlib import AbstractContextManager
-from typing import Any, Self
+from typing import Any
 
 from sweeper.errors import ExecutionError
 from sweeper.run.signals import signals_held
@@ -62,7 +62,7 @@ _SERVER = ("-P", "-m", "sweeper.run.launch.warm_server")
 """Arguments with which Python runs as a fork server."""
 
 
-class ServerProcess:
+class ServerProcess(contextlib.AbstractContextManager["ServerProcess"]):
     """Process of a fork server, and the socket ``control`` to it; as a context manager, it ends the process.
 
     ``imports`` is whether the server imports TensorFlow before the first request.
@@ -101,9 +101,6 @@ class ServerProcess:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_exception: object) -> None:
         self.end(patience=0)

@@ -18,15 +18,8 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from sweeper.declarations.repeating import CONFIRMING
+from sweeper.definition import loading
 from sweeper.definition.definition import StudyDefinition
-from sweeper.definition.loading import (
-    MADE_UP,
-    load_definition,
-    loaded_from,
-    no_such_file,
-    split_target,
-    unpickling_error,
-)
 from sweeper.errors import DefinitionChangedError, DefinitionError, StudyFileError
 from sweeper.inspection.sources import find_module_file, meaning_of_text, texts_of_cells
 from sweeper.records.code import CodeFingerprint
@@ -38,9 +31,9 @@ _GONE = "which is missing; give its new path: sweeper run FILE[:NAME]"
 
 def target_source(target: str, study: str | None = None) -> StudySource:
     """Return the source for ``FILE[:NAME]`` or ``package.module[:NAME]``."""
-    location = Path(split_target(target)[0])
+    location = Path(loading.split_target(target)[0])
     if location.suffix == ".py" and not location.is_file():
-        raise no_such_file(location)
+        raise loading.no_such_file(location)
     return StudySource(how="target", target=target, study=study)
 
 
@@ -58,7 +51,7 @@ def source_of(definition: StudyDefinition) -> StudySource:
     except Exception as error:
         # A script's arguments may change what it defines, and other processes do not have them.
         script = main if main.endswith(".py") and not sys.argv[1:] else None
-        target = loaded_from(definition) or script
+        target = loading.loaded_from(definition) or script
         if target is not None:
             return StudySource(
                 how="target",
@@ -74,7 +67,7 @@ def source_of(definition: StudyDefinition) -> StudySource:
         ) from error
     return StudySource(
         how="pickled",
-        target=loaded_from(definition) or main,
+        target=loading.loaded_from(definition) or main,
         study=definition.name,
         pickled=pickled,
         state=ProcessState.take(),
@@ -102,7 +95,7 @@ def pickle_by_value(value: object) -> str:
         dispatch_table: ClassVar[Any] = ChainMap({types.CodeType: with_its_file}, inherited)
 
     buffer = io.BytesIO()
-    unfindable = [m for n, m in sys.modules.items() if n.startswith(MADE_UP)]
+    unfindable = [m for n, m in sys.modules.items() if n.startswith(loading.MADE_UP)]
     try:
         for module in unfindable:
             cloudpickle.register_pickle_by_value(module)
@@ -152,7 +145,7 @@ def _load(source: StudySource) -> StudyDefinition:
         if entry not in sys.path:
             sys.path.append(entry)
     if source.how == "target":
-        return load_definition(source.target, study_name=source.study)
+        return loading.load_definition(source.target, study_name=source.study)
     state = None if source.state is None else ProcessState.read(source.state)
     try:
         if state is not None:
@@ -161,7 +154,7 @@ def _load(source: StudySource) -> StudyDefinition:
         if state is not None:
             state.apply_variables()
     except Exception as error:
-        raise unpickling_error(source.study or "", error) from error
+        raise loading.unpickling_error(source.study or "", error) from error
     if not isinstance(definition, StudyDefinition):
         raise StudyFileError(
             f"expected a study through the pipe, got a {type(definition).__name__}"
@@ -171,7 +164,7 @@ def _load(source: StudySource) -> StudyDefinition:
 
 def describe_source(source: StudySource) -> dict[str, Any]:
     """Return the stored form of a source, by which a later ``resume`` finds the code."""
-    location, name = split_target(source.target)
+    location, name = loading.split_target(source.target)
     if location and Path(location).is_file():
         location = str(Path(location).resolve())
     return {
@@ -195,7 +188,7 @@ def check_unchanged(
     ``described`` is the stored form of the source.
     """
     expected = str((described or {}).get("meaning") or "")
-    location, _ = split_target(source.target)
+    location, _ = loading.split_target(source.target)
     if expected and _meaning(location, source.path) == expected:
         return
     raise StudyFileError(

@@ -21,23 +21,8 @@ from sweeper.declarations.space import CategoricalChoice
 from sweeper.errors import Interrupted, ParameterError
 from sweeper.records.events import Doing, EpochFinished, StepsDone, TrainingStarted
 from sweeper.records.results import Params
+from sweeper.run.protocol import messages
 from sweeper.run.protocol.channel import Channel, IncompleteError
-from sweeper.run.protocol.messages import (
-    Answered,
-    Assignment,
-    EpochsEnded,
-    Evaluated,
-    Failed,
-    Finished,
-    Judge,
-    LastMessage,
-    Message,
-    Preparing,
-    Started,
-    StepsReached,
-    StoppedHere,
-    Suggest,
-)
 
 Isolation = Literal["auto", "fork", "spawn", "inline"]
 
@@ -107,7 +92,7 @@ class Launcher(Protocol):
     @property
     def isolation(self) -> Isolation: ...
 
-    def launch(self, assignment: Assignment) -> TrialProcess:
+    def launch(self, assignment: messages.Assignment) -> TrialProcess:
         """Start a process for ``assignment``."""
 
     def close(self) -> None: ...
@@ -171,12 +156,12 @@ class TrialSupervisor(ABC):
         """
 
     @abstractmethod
-    def handle(self, message: Message) -> Message | None:
+    def handle(self, message: messages.Message) -> messages.Message | None:
         """Handle one message; return the answer if it is a request."""
 
 
 def supervise_messages(
-    launcher: Launcher, assignment: Assignment, supervisor: TrialSupervisor
+    launcher: Launcher, assignment: messages.Assignment, supervisor: TrialSupervisor
 ) -> ExitStatus:
     """Start a trial process, handle its messages until it ends, and return its exit status.
 
@@ -205,15 +190,15 @@ def supervise_messages(
 
 
 def progress_of(
-    message: Message, trial: int, params: Params, epochs: int
+    message: messages.Message, trial: int, params: Params, epochs: int
 ) -> Doing | StepsDone | TrainingStarted | EpochFinished | None:
     """Return the event for a message about the progress of ``trial``; None for any other message."""
     match message:
-        case Preparing():
+        case messages.Preparing():
             return Doing(message.stage, trial)
-        case StepsReached():
+        case messages.StepsReached():
             return StepsDone(trial, message.epoch, message.step)
-        case Started():
+        case messages.Started():
             return TrainingStarted(
                 trial,
                 dict(params),
@@ -222,12 +207,12 @@ def progress_of(
                 message.start_step,
                 message.start_epoch,
             )
-        case EpochsEnded(epochs=(*_, last), seconds=float(seconds)):
+        case messages.EpochsEnded(epochs=(*_, last), seconds=float(seconds)):
             return EpochFinished(trial, last.epoch, message.step, last.metrics, seconds)
     return None
 
 
-def send(process: TrialProcess, message: Message) -> None:
+def send(process: TrialProcess, message: messages.Message) -> None:
     """Send a message; ignore a closed pipe."""
     with contextlib.suppress(OSError):
         process.channel.send(message)
@@ -244,11 +229,11 @@ def _receive_all(process: TrialProcess, supervisor: TrialSupervisor) -> bool:
             answer = supervisor.handle(message)
             if answer is not None:
                 send(process, answer)
-        if gone or isinstance(message, LastMessage | Evaluated):
+        if gone or isinstance(message, messages.LastMessage | messages.Evaluated):
             return True
 
 
-def _next_message(process: TrialProcess, timeout: float) -> tuple[Message | None, bool]:
+def _next_message(process: TrialProcess, timeout: float) -> tuple[messages.Message | None, bool]:
     """Return the next message (None after ``timeout`` seconds), and whether no more will come."""
     if process.wait(0) is not None:
         # A descendant of a process that has ended may still hold the pipe open.
@@ -277,17 +262,17 @@ class Unattended(TrialSupervisor):
         last: Its last message; None before that.
     """
 
-    answer: Callable[[Suggest], CategoricalChoice]
-    receive: Callable[[Message], None]
+    answer: Callable[[messages.Suggest], CategoricalChoice]
+    receive: Callable[[messages.Message], None]
     stopping: threading.Event
     when_stopped: str
-    prunes: Callable[[Judge], bool] = lambda _: False
+    prunes: Callable[[messages.Judge], bool] = lambda _: False
     is_enough: Callable[[], bool] = lambda: False
-    last: LastMessage | Evaluated | None = None
+    last: messages.LastMessage | messages.Evaluated | None = None
 
     def run(
-        self, launcher: Launcher, assignment: Assignment
-    ) -> LastMessage | Evaluated | ExitStatus:
+        self, launcher: Launcher, assignment: messages.Assignment
+    ) -> messages.LastMessage | messages.Evaluated | ExitStatus:
         """Run an assignment whose directories exist to its end.
 
         Returns:
@@ -307,16 +292,21 @@ class Unattended(TrialSupervisor):
             raise Interrupted(self.when_stopped)
         return POLL_INTERVAL
 
-    def handle(self, message: Message) -> Answered | None:
+    def handle(self, message: messages.Message) -> messages.Answered | None:
         match message:
-            case Judge():
-                return Answered(self.prunes(message))
-            case Suggest():
+            case messages.Judge():
+                return messages.Answered(self.prunes(message))
+            case messages.Suggest():
                 try:
-                    return Answered(self.answer(message))
+                    return messages.Answered(self.answer(message))
                 except (LookupError, ParameterError) as error:
-                    return Answered(None, error=str(error))
-            case Finished() | StoppedHere() | Failed() | Evaluated():
+                    return messages.Answered(None, error=str(error))
+            case (
+                messages.Finished()
+                | messages.StoppedHere()
+                | messages.Failed()
+                | messages.Evaluated()
+            ):
                 self.last = message
             case _:
                 self.receive(message)

@@ -22,14 +22,7 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from sweeper.declarations.space import CategoricalChoice, Distribution
 from sweeper.errors import ExecutionError, ParameterError
-from sweeper.run.protocol.messages import (
-    Answered,
-    Judge,
-    Message,
-    Propose,
-    SentMessage,
-    Suggest,
-)
+from sweeper.run.protocol import messages
 
 
 class GarbledError(ExecutionError):
@@ -47,8 +40,8 @@ _WHAT_TO_DO = (
     "both ends must run the same sweeper, and the trial's code must not read from or write to files "
     "that it did not open"
 )
-_adapter: TypeAdapter[Message] = TypeAdapter(
-    SentMessage, config=ConfigDict(ser_json_inf_nan="constants")
+_adapter: TypeAdapter[messages.Message] = TypeAdapter(
+    messages.SentMessage, config=ConfigDict(ser_json_inf_nan="constants")
 )
 
 
@@ -56,20 +49,24 @@ class Link(ABC):
     """Trial's side of the conversation."""
 
     @abstractmethod
-    def send(self, message: Message) -> None:
+    def send(self, message: messages.Message) -> None:
         """Send a message to the worker."""
 
     @abstractmethod
-    def ask(self, question: Suggest | Judge | Propose) -> Answered:
+    def ask(self, question: messages.Question) -> messages.Answered:
         """Send a request to the worker, and wait for the answer."""
 
     @abstractmethod
     def stop_requested(self) -> bool:
         """Return whether the worker or a signal has requested that the trial stops."""
 
+    def warn(self, message: str) -> None:
+        """Send a warning to the user."""
+        self.send(messages.Warned(message))
+
     def suggest(self, name: str, distribution: Distribution) -> CategoricalChoice:
         """Return a parameter's value from the worker; raise a `ParameterError` if it has none."""
-        answer = self.ask(Suggest(name, distribution))
+        answer = self.ask(messages.Suggest(name, distribution))
         if answer.error is not None:
             raise ParameterError(answer.error)
         return answer.value
@@ -86,7 +83,7 @@ class Channel:
         self._end = end
         self._most = most
         self._sending = threading.Lock()
-        self._received: queue.SimpleQueue[Message | Exception] = queue.SimpleQueue()
+        self._received: queue.SimpleQueue[messages.Message | Exception] = queue.SimpleQueue()
         self._reader: threading.Thread | None = None
 
     @classmethod
@@ -100,7 +97,7 @@ class Channel:
         """Return the trial's end, whose file descriptor was handed to this process."""
         return cls(socket.socket(fileno=descriptor))
 
-    def send(self, message: Message) -> None:
+    def send(self, message: messages.Message) -> None:
         """Send ``message``, and wait until the socket has taken it; raise `OSError` if an end is closed.
 
         A worker sends only answers and one request to stop, for which the socket always has room.
@@ -111,7 +108,7 @@ class Channel:
         with self._sending:
             self.connection.send_bytes(encoded)
 
-    def receive(self, timeout: float | None = None) -> Message | None:
+    def receive(self, timeout: float | None = None) -> messages.Message | None:
         """Return the next message, or None if none is complete after ``timeout`` seconds.
 
         Raises:
@@ -157,7 +154,7 @@ class Channel:
                 self._received.put(error)
                 return
 
-    def _next(self) -> Message:
+    def _next(self) -> messages.Message:
         try:
             received = self.connection.recv_bytes(self._most)
         except ConnectionError as error:

@@ -123,6 +123,10 @@ class Propose:
     reads_number: bool = False
 
 
+Question = Suggest | Judge | Propose
+"""Request that is answered by `Answered`."""
+
+
 @sendable
 class Answered:
     """Answer to a request: a value, whether the pruner ends the trial, or it is trained; ``error`` if there is none."""
@@ -159,8 +163,6 @@ class Evaluation:
 
 @sendable
 class CheckpointEvaluated:
-    """Report of a checkpoint's metrics."""
-
     checkpoint: CheckpointRecord
     data: str
     data_digest: str
@@ -388,8 +390,6 @@ class CheckpointDeleted:
 
 @sendable
 class Warned:
-    """Warning to the user."""
-
     message: str
 
 

@@ -17,16 +17,8 @@ from sweeper.definition.definition import StudyDefinition
 from sweeper.definition.loading import load_named, unpickling_error
 from sweeper.definition.trial import Trial
 from sweeper.errors import CheckpointError, DataError, StudyFileError, StudyImportError
+from sweeper.run.protocol import messages
 from sweeper.run.protocol.channel import Link
-from sweeper.run.protocol.messages import (
-    Assignment,
-    CheckpointEvaluated,
-    CheckpointPassedOver,
-    Evaluated,
-    Evaluation,
-    HeldOutData,
-    Warned,
-)
 from sweeper.run.trial.link import error_line
 from sweeper.run.trial.parts import make_plan, make_trial, seeds_of
 from sweeper.support.paths import parse_location
@@ -48,42 +40,41 @@ class _RefusedError(Exception):
 
 
 def evaluate(
-    definition: StudyDefinition, assignment: Assignment, order: Evaluation, link: Link
+    definition: StudyDefinition,
+    assignment: messages.Assignment,
+    order: messages.Evaluation,
+    link: Link,
 ) -> None:
     """Evaluate checkpoints of the trial; the last message is `Evaluated`."""
-
-    def notify(message: str) -> None:
-        link.send(Warned(message))
-
     seeds = seeds_of(assignment)
     trial = make_trial(assignment, seeds, link)
-    plan = make_plan(definition, assignment, trial, seeds, notify=notify)
+    plan = make_plan(definition, assignment, trial, seeds, notify=link.warn)
     try:
-        data, held_out = _held_out(order.data, plan, trial, seeds, notify)
+        data, held_out = _held_out(order.data, plan, trial, seeds, link.warn)
     except (_RefusedError, StudyImportError) as error:
-        link.send(Evaluated(refused=str(error), traceback=getattr(error, "traceback", "")))
+        link.send(messages.Evaluated(refused=str(error), traceback=getattr(error, "traceback", "")))
         return
     data_name = order.data.shown or held_out.name
     digest = held_out_fingerprint(held_out, data.validation_batch_size or data.batch_size)
     seed_everything(seeds.child(_USE))
-    tests = _tests(plan, held_out, seeds, notify)
+    tests = _tests(plan, held_out, seeds, link.warn)
     for checkpoint in order.checkpoints:
         if link.stop_requested():
             break
         try:
             loaded = load_checkpoint(parse_location(checkpoint.path))
         except CheckpointError as error:
-            link.send(CheckpointPassedOver(checkpoint, str(error)))
+            link.send(messages.CheckpointPassedOver(checkpoint, str(error)))
             continue
         if loaded.digest != checkpoint.digest:
             reason = (
                 f"the checkpoint {checkpoint.path} has the digest {loaded.digest}, but the database lists "
                 f"{checkpoint.digest}: the file was replaced, so it was not evaluated"
             )
-            link.send(CheckpointPassedOver(checkpoint, reason))
+            link.send(messages.CheckpointPassedOver(checkpoint, reason))
             continue
-        link.send(CheckpointEvaluated(checkpoint, data_name, digest, tests.run(loaded)))
-    link.send(Evaluated())
+        link.send(messages.CheckpointEvaluated(checkpoint, data_name, digest, tests.run(loaded)))
+    link.send(messages.Evaluated())
 
 
 def _tests(
@@ -99,7 +90,11 @@ def _tests(
 
 
 def _held_out(
-    source: HeldOutData, plan: TrainingPlan, trial: Trial, seeds: TrialSeeds, notify: Notify
+    source: messages.HeldOutData,
+    plan: TrainingPlan,
+    trial: Trial,
+    seeds: TrialSeeds,
+    notify: Notify,
 ) -> tuple[Data, HeldOut]:
     uses_own_data = source.target is None and source.pickled is None
     data: Any = plan.data
@@ -126,7 +121,7 @@ def _held_out(
     return data, held_out
 
 
-def _given(source: HeldOutData, trial: Trial, seeds: TrialSeeds, strategy: Any) -> Any:
+def _given(source: messages.HeldOutData, trial: Trial, seeds: TrialSeeds, strategy: Any) -> Any:
     """Return the data that the user named, or the result of the named function for this trial."""
     sys.path.extend(entry for entry in source.path if entry not in sys.path)
     seed_everything(seeds.child("data"))
@@ -142,7 +137,7 @@ def _given(source: HeldOutData, trial: Trial, seeds: TrialSeeds, strategy: Any) 
         return loaded(trial)
 
 
-def _unpickled(source: HeldOutData) -> Any:
+def _unpickled(source: messages.HeldOutData) -> Any:
     try:
         return pickle.loads(base64.b64decode(source.pickled or ""))  # noqa: S301 - our own pipe
     except Exception as error:

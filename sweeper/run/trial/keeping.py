@@ -23,7 +23,7 @@ from typing import Any
 
 from sweeper.files.recorder import RECORDER
 from sweeper.files.walk import ASIDE
-from sweeper.support.directories import nobodys
+from sweeper.support.paths import nobodys
 
 ROOTS = "SWEEPER_CHECK_ROOTS"
 """Environment variable with the directories of a check, as JSON, for the processes that it starts."""

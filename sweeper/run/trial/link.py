@@ -28,23 +28,9 @@ from sweeper.errors import (
 from sweeper.files.recorder import RECORDER
 from sweeper.files.uses import uses_to_json
 from sweeper.inspection.sources import is_users
-from sweeper.replay.lines import line_of_error
+from sweeper.replay.reports import line_of_error
+from sweeper.run.protocol import messages
 from sweeper.run.protocol.channel import Channel, GarbledError, Link
-from sweeper.run.protocol.messages import (
-    Answered,
-    CheckpointCommitted,
-    Failed,
-    FilesUsed,
-    Judge,
-    LastMessage,
-    Message,
-    Propose,
-    Started,
-    StepsReached,
-    Stop,
-    StoppedHere,
-    Suggest,
-)
 from sweeper.support.installation import missing_package
 from sweeper.support.shown import error_text, shown_error
 
@@ -88,18 +74,18 @@ class ChannelLink(Link):
         self._ending = threading.Lock()
         self._channel = channel
         self._asking = threading.Lock()
-        self._answers: queue.SimpleQueue[Answered] = queue.SimpleQueue()
+        self._answers: queue.SimpleQueue[messages.Answered] = queue.SimpleQueue()
         self._stop = threading.Event()
         threading.Thread(target=self._listen, name="sweeper-link", daemon=True).start()
 
-    def send(self, message: Message) -> None:
-        self.asked = self.asked or isinstance(message, Suggest | Started)
-        if isinstance(message, Started | LastMessage):
-            self.report_files(ended=not isinstance(message, Started))
-        if isinstance(message, StepsReached | LastMessage):
+    def send(self, message: messages.Message) -> None:
+        self.asked = self.asked or isinstance(message, messages.Suggest | messages.Started)
+        if isinstance(message, messages.Started | messages.LastMessage):
+            self.report_files(ended=not isinstance(message, messages.Started))
+        if isinstance(message, messages.StepsReached | messages.LastMessage):
             with self._ending:
                 self._ends_early = False
-        elif isinstance(message, CheckpointCommitted):
+        elif isinstance(message, messages.CheckpointCommitted):
             self._step = message.step
         try:
             self._channel.send(message)
@@ -110,9 +96,9 @@ class ChannelLink(Link):
         """Report the files that the trial has used so far, if it used any outside of its directory."""
         if uses := RECORDER.uses(ended=ended):
             cut = {} if RECORDER.before.complete else {"cut": True}
-            self.send(FilesUsed({**uses_to_json(uses), **cut}, ended))
+            self.send(messages.FilesUsed({**uses_to_json(uses), **cut}, ended))
 
-    def ask(self, question: Suggest | Judge | Propose) -> Answered:
+    def ask(self, question: messages.Question) -> messages.Answered:
         # One request at a time, because an answer does not name its request.
         with self._asking:
             self.send(question)
@@ -134,7 +120,7 @@ class ChannelLink(Link):
             if self._ends_early:
                 # A worker that has died needs no message.
                 with contextlib.suppress(OSError):
-                    self._channel.send(StoppedHere(step=self._step))
+                    self._channel.send(messages.StoppedHere(step=self._step))
                 os._exit(0)
 
     def _listen(self) -> None:
@@ -147,19 +133,21 @@ class ChannelLink(Link):
                 # No request to stop would arrive any more.
                 self.send(failure_of(error))
                 os._exit(1)
-            if isinstance(message, Answered):
+            if isinstance(message, messages.Answered):
                 self._answers.put(message)
-            elif isinstance(message, Stop):
+            elif isinstance(message, messages.Stop):
                 self.request_stop()
 
 
-def failure_before_trial(error: BaseException) -> Failed:
+def failure_before_trial(error: BaseException) -> messages.Failed:
     """Return the message to the worker about an error that was raised before the trial's code ran."""
     text = f"its process could not start: {_text_of(error)}"
-    return Failed(text, traceback=formatted(error, error.__traceback__), fault="environment")
+    return messages.Failed(
+        text, traceback=formatted(error, error.__traceback__), fault="environment"
+    )
 
 
-def failure_of(error: BaseException, *, asked: bool = True) -> Failed:
+def failure_of(error: BaseException, *, asked: bool = True) -> messages.Failed:
     """Return the message to the worker about ``error``, which ended a trial.
 
     ``asked`` is whether the trial had requested a parameter or started to train. If not, every other trial
@@ -175,29 +163,31 @@ def failure_of(error: BaseException, *, asked: bool = True) -> Failed:
     )
 
 
-def _failure_of(error: BaseException, *, asked: bool) -> Failed:
+def _failure_of(error: BaseException, *, asked: bool) -> messages.Failed:
     if isinstance(error, CheckpointError):
-        return Failed(_text_of(error), fault="environment")
+        return messages.Failed(_text_of(error), fault="environment")
     if isinstance(error, DefinitionChangedError):
-        return Failed(printable(str(error)), fault="definition")
+        return messages.Failed(printable(str(error)), fault="definition")
     full = _disk_error(error)
     if full is not None:
         text = (
             f"{_text_of(error)} ({full}: free some space or make the disk writable where the "
             "trial writes)"
         )
-        return Failed(text, traceback=formatted(error, error.__traceback__), fault="environment")
+        return messages.Failed(
+            text, traceback=formatted(error, error.__traceback__), fault="environment"
+        )
     if isinstance(error, ParameterError):
-        return Failed(error_line(error, where=True), of_study=error.of_study or not asked)
+        return messages.Failed(error_line(error, where=True), of_study=error.of_study or not asked)
     if isinstance(error, SweeperError):
         trace = getattr(error, "traceback", "")
-        return Failed(_text_of(error), traceback=printable(trace), of_study=error.of_study)
+        return messages.Failed(_text_of(error), traceback=printable(trace), of_study=error.of_study)
     text = error_line(error, where=True)
     if isinstance(error, SystemExit):
         code = error.code if isinstance(error.code, int | None) else error_text(error)
         text = printable(f"the trial's code called sys.exit({code!r})")
     memory = isinstance(error, MemoryError) or type(error).__name__ == "ResourceExhaustedError"
-    return Failed(
+    return messages.Failed(
         text,
         traceback=formatted(error, _users_part(error.__traceback__)),
         fault="memory" if memory else "trial",
@@ -283,8 +273,10 @@ def _reason(text: str) -> str:
     lines = _COLOURS.sub("", text).splitlines()
     if any(_TENSORFLOW.search(line) for line in lines):
         # Frames are indented; the other lines are the kernel's message.
-        messages = [_NODES.sub("", line).rstrip() for line in lines if not line.startswith("  ")]
-        reasons = [line.strip() for line in messages if line.strip() and not _NO_REASON.match(line)]
+        unindented = [_NODES.sub("", line).rstrip() for line in lines if not line.startswith("  ")]
+        reasons = [
+            line.strip() for line in unindented if line.strip() and not _NO_REASON.match(line)
+        ]
         lines = list(dict.fromkeys(reasons)) or lines
     return " ".join(" ".join(lines).split())
 

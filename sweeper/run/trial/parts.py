@@ -118,7 +118,6 @@ def _without_tf_config() -> Iterator[None]:
 
 
 def seeds_of(assignment: Assignment) -> TrialSeeds:
-    """Return the trial's seeds."""
     settings = assignment.settings
     number = assignment.number
     position = settings.repeating.seed_position(number, assignment.proposals)

@@ -19,7 +19,7 @@ from sweeper.run.protocol.messages import Assignment, Evaluation, Preparing
 from sweeper.run.signals import release_signals, signals_to_stop
 from sweeper.run.trial.keeping import keep_for_check
 from sweeper.run.trial.link import ChannelLink, failure_of
-from sweeper.support.directories import roots_of
+from sweeper.support.paths import roots_of
 from sweeper.support.processes import adopt_orphans
 from sweeper.support.tensorflow_start import (
     configure_tensorflow,

@@ -47,35 +47,10 @@ from sweeper.guard.guard import Process, name_of
 from sweeper.inspection.measured import measured_names
 from sweeper.inspection.sorts import class_name
 from sweeper.records.results import EpochRecord
-from sweeper.replay.lines import line_of
-from sweeper.replay.reports import UserObject, UserObjects
+from sweeper.replay.reports import UserObject, UserObjects, line_of
+from sweeper.run.protocol import messages
 from sweeper.run.protocol.channel import Link
-from sweeper.run.protocol.messages import (
-    KEEP_ALL,
-    Assignment,
-    CheckpointCommitted,
-    CheckpointDeleted,
-    EnvironmentReport,
-    EpochsEnded,
-    Finished,
-    Judge,
-    Preparing,
-    Propose,
-    Replay,
-    ReplayBuilt,
-    Started,
-    StepsReached,
-    StoppedHere,
-    Warned,
-)
-from sweeper.run.trial.parts import (
-    check_enqueued,
-    make_plan,
-    make_trial,
-    seeds_of,
-    shortened,
-    validation_rows,
-)
+from sweeper.run.trial import parts
 from sweeper.support.paths import Location, RemotePath, parse_location
 from sweeper.train.codec import Tensors
 from sweeper.train.fingerprint import take_fingerprint
@@ -94,7 +69,7 @@ from sweeper.train.warmstart.source import digest_now
 
 def keep_end(
     model: keras.Model,
-    assignment: Assignment,
+    assignment: messages.Assignment,
     last: KeptCheckpoint | None,
     store_at: Callable[[Location], Store],
 ) -> None:
@@ -138,30 +113,26 @@ def redirect_files(callbacks: Sequence[keras.callbacks.Callback], directory: Pat
 
 def run_trial(
     definition: StudyDefinition,
-    assignment: Assignment,
+    assignment: messages.Assignment,
     link: Link,
     process: Process = "trial",
 ) -> None:
     """Build, resume and train a trial; the last message is `Finished` or another `LastMessage`."""
-
-    def notify(message: str) -> None:
-        link.send(Warned(message))
-
     settings = assignment.settings
-    order = assignment.order if isinstance(assignment.order, Replay) else None
-    seeds = seeds_of(assignment)
+    order = assignment.order if isinstance(assignment.order, messages.Replay) else None
+    seeds = parts.seeds_of(assignment)
     discard_unfinished_caches(Path(assignment.files))
-    trial = make_trial(assignment, seeds, link)
-    plan = make_plan(
+    trial = parts.make_trial(assignment, seeds, link)
+    plan = parts.make_plan(
         definition,
         assignment,
         trial,
         seeds,
-        notify=notify,
-        report_stage=lambda stage: link.send(Preparing(stage)),
+        notify=link.warn,
+        report_stage=lambda stage: link.send(messages.Preparing(stage)),
         process=process,
     )
-    check_enqueued(assignment, trial, definition)
+    parts.check_enqueued(assignment, trial, definition)
     plan = replace(plan, judge=_judge(settings, link))
     if order is not None:
         plan = _as_replayed(definition, plan, order, assignment.files, link)
@@ -171,19 +142,23 @@ def run_trial(
     locations = [parse_location(location) for location in assignment.known]
     # The trial's local directory also has copies of checkpoints that are uploaded.
     spool = Path(assignment.log).parent.parent
-    _sweep_leftovers(directories, spool, notify)
+    _sweep_leftovers(directories, spool, link.warn)
     origin = assignment.origin and replace(
         assignment.origin, parameters=dict(trial.params), directory=str(trial.directory)
     )
     store_at = partial(open_store, spool=spool, origin=origin)
     loaded = _relocated(
-        load_newest(directories, notify, known=locations, origin=origin), trial.directory
+        load_newest(directories, link.warn, known=locations, origin=origin), trial.directory
     )
     # A trial that has trained continues, whatever other trials have done since.
-    if loaded is None and order is None and not link.ask(Propose(trial.reads_number)).value:
-        link.send(StoppedHere(step=0))
+    if (
+        loaded is None
+        and order is None
+        and not link.ask(messages.Propose(trial.reads_number)).value
+    ):
+        link.send(messages.StoppedHere(step=0))
         return
-    keep: Retention = KEEP_ALL
+    keep: Retention = messages.KEEP_ALL
     observer: TrialObserver
     if order is None:
         best = BestSoFar(settings.objective, settings.direction) if settings.at == "best" else None
@@ -196,7 +171,7 @@ def run_trial(
         keep,
         observer.checkpoint_committed,
         observer.checkpoint_deleted,
-        notify=notify,
+        notify=link.warn,
         kept=read_kept(directories, locations, origin=origin),
         trained_seconds=0.0 if loaded is None else loaded.trained_seconds,
     ) as writer:
@@ -216,14 +191,14 @@ def run_trial(
         except Stopped as stopped:
             writer.close()
             if isinstance(stopped, Paused):
-                link.send(_last_message(loops[0], settings, observer, notify, paused=True))
+                link.send(_last_message(loops[0], settings, observer, link.warn, paused=True))
             else:
-                link.send(StoppedHere(step=observer.committed_step))
+                link.send(messages.StoppedHere(step=observer.committed_step))
             return
     if not loop.pruned:
         # Before the last message, because a trial without its model must not count as complete.
         keep_end(plan.model, assignment, observer.committed, store_at)
-    link.send(_last_message(loop, settings, observer, notify))
+    link.send(_last_message(loop, settings, observer, link.warn))
 
 
 def _made_loop(
@@ -232,23 +207,19 @@ def _made_loop(
     loaded: LoadedCheckpoint | None,
     *,
     definition: StudyDefinition,
-    assignment: Assignment,
+    assignment: messages.Assignment,
     link: Link,
 ) -> TrainingLoop:
     """Return the loop of ``plan``, after reports on it and on the checkpoint from which it resumes."""
-
-    def notify(message: str) -> None:
-        link.send(Warned(message))
-
-    loop = TrainingLoop(plan, observer, notify)
+    loop = TrainingLoop(plan, observer, link.warn)
     environment = {
         **_environment(definition, plan),
         **_validation(definition, plan, assignment),
-        **_began_from(loop, plan, loaded, notify),
+        **_began_from(loop, plan, loaded, link.warn),
     }
-    link.send(EnvironmentReport(environment))
-    if not isinstance(assignment.order, Replay):
-        _notice_first_length(definition.epochs, plan, loop.steps_per_epoch, notify)
+    link.send(messages.EnvironmentReport(environment))
+    if not isinstance(assignment.order, messages.Replay):
+        _notice_first_length(definition.epochs, plan, loop.steps_per_epoch, link.warn)
     if loaded is not None:
         observer.resumed(loaded)
     return loop
@@ -268,36 +239,38 @@ def _last_message(
     notify: Callable[[str], None],
     *,
     paused: bool = False,
-) -> Finished:
+) -> messages.Finished:
     end = loop.position
     digest = observer.committed_digest
     if paused:
         check_rung(settings.objective, loop.epochs[-1])
         step = observer.committed_step
         value = last_value(loop, settings)
-        return Finished(step, value, digest, outcome="paused", epochs=end.epoch)
+        return messages.Finished(step, value, digest, outcome="paused", epochs=end.epoch)
     if loop.pruned:
         value = last_value(loop, settings)
-        return Finished(end.step, value, digest, outcome="pruned", epochs=end.epoch)
+        return messages.Finished(end.step, value, digest, outcome="pruned", epochs=end.epoch)
     values, value_of = _final_values(loop, settings, notify)
     for objective, value in zip(settings.objectives, values, strict=True):
         check_value(objective.name, value, settings.at, end.epoch)
     first, *further = values
-    return Finished(end.step, first, digest, further_values=tuple(further), value_of=value_of)
+    return messages.Finished(
+        end.step, first, digest, further_values=tuple(further), value_of=value_of
+    )
 
 
 def _as_replayed(
-    definition: StudyDefinition, plan: TrainingPlan, order: Replay, files: str, link: Link
+    definition: StudyDefinition, plan: TrainingPlan, order: messages.Replay, files: str, link: Link
 ) -> TrainingPlan:
     """Return the plan with the lengths and file paths of a replay, after a report on it."""
     lengths = None
     weights = ""
     if order.short:
         weights = weights_digest(plan.model)
-        plan, lengths = shortened(plan)
+        plan, lengths = parts.shortened(plan)
     if order.aside:
         redirect_files(plan.callbacks, Path(files))
-    link.send(ReplayBuilt(user_objects_of(definition, plan), weights, lengths))
+    link.send(messages.ReplayBuilt(user_objects_of(definition, plan), weights, lengths))
     return plan
 
 
@@ -312,7 +285,9 @@ def _judge(settings: StudySettings, link: Link) -> Callable[[Sequence[EpochRecor
         if objective not in epochs[-1].metrics:
             return False
         answer = link.ask(
-            Judge(tuple((e.epoch, e.metrics[objective]) for e in epochs if objective in e.metrics))
+            messages.Judge(
+                tuple((e.epoch, e.metrics[objective]) for e in epochs if objective in e.metrics)
+            )
         )
         if answer.error is not None:
             raise DefinitionError(answer.error)
@@ -330,7 +305,7 @@ def _environment(definition: StudyDefinition, plan: TrainingPlan) -> dict[str, A
 
 
 def _validation(
-    definition: StudyDefinition, plan: TrainingPlan, assignment: Assignment
+    definition: StudyDefinition, plan: TrainingPlan, assignment: messages.Assignment
 ) -> dict[str, Any]:
     """Return a digest of the validation samples of the first two trials, so that the run can compare them.
 
@@ -341,7 +316,7 @@ def _validation(
     compared = assignment.number <= 1 and assignment.settings.repeating.is_single
     if not compared or plan.data_asked or not arrays:
         return {}
-    rows = validation_rows(plan)
+    rows = parts.validation_rows(plan)
     if rows is None:
         return {}
     line = line_of(definition.data)
@@ -510,7 +485,7 @@ class TrialObserver(Observer):
     def started(self, position: Position, steps_per_epoch: int) -> None:
         super().started(position, steps_per_epoch)
         self._link.send(
-            Started(position.step, position.epoch, steps_per_epoch, self._trained_seconds)
+            messages.Started(position.step, position.epoch, steps_per_epoch, self._trained_seconds)
         )
 
     def resumed(self, loaded: LoadedCheckpoint) -> None:
@@ -526,18 +501,18 @@ class TrialObserver(Observer):
             for record in epochs:
                 self._best.improves(record.metrics)
         if epochs:
-            self._link.send(EpochsEnded(epochs=epochs, step=loaded.step))
+            self._link.send(messages.EpochsEnded(epochs=epochs, step=loaded.step))
 
     def steps_done(self, position: Position) -> None:
         super().steps_done(position)
         seconds = time.monotonic()
         if seconds - self._reported >= _REPORT_INTERVAL:
             self._reported = seconds
-            self._link.send(StepsReached(epoch=position.epoch, step=position.step))
+            self._link.send(messages.StepsReached(epoch=position.epoch, step=position.step))
 
     def epoch_ended(self, record: EpochRecord, step: int, seconds: float) -> None:
         self._improved = self._best is not None and self._best.improves(record.metrics)
-        self._link.send(EpochsEnded(epochs=(record,), step=step, seconds=seconds))
+        self._link.send(messages.EpochsEnded(epochs=(record,), step=step, seconds=seconds))
 
     def stop_requested(self) -> bool:
         return self._link.stop_requested()
@@ -547,7 +522,7 @@ class TrialObserver(Observer):
         # The next snapshot is passed on only after this call, so `stalled_seconds` is this one's.
         stalled = None if committed.written_seconds is None else self.stalled_seconds
         self._link.send(
-            CheckpointCommitted(
+            messages.CheckpointCommitted(
                 step=committed.step,
                 epoch=committed.epoch,
                 digest=committed.digest,
@@ -559,7 +534,7 @@ class TrialObserver(Observer):
         )
 
     def checkpoint_deleted(self, path: Location) -> None:
-        self._link.send(CheckpointDeleted(path=str(path)))
+        self._link.send(messages.CheckpointDeleted(path=str(path)))
 
 
 _NEVER = 1 << 30
@@ -568,7 +543,7 @@ _NEVER = 1 << 30
 class ReplayObserver(TrialObserver):
     """Observer of a replay, which takes the checkpoints of its order alone, and kills itself at the order's step."""
 
-    def __init__(self, link: Link, order: Replay) -> None:
+    def __init__(self, link: Link, order: messages.Replay) -> None:
         super().__init__(link, "auto")
         self._wanted = frozenset(order.checkpoints or ((1, 0),))
         self._each_epoch = order.checkpoints is None

@@ -76,7 +76,6 @@ class DatabaseHealth:
             )
 
     def answered(self) -> None:
-        """Record that a call was answered."""
         # Nearly always, so it is read without the lock first.
         if self._away_since is None:
             return

@@ -12,17 +12,8 @@ from typing import TYPE_CHECKING, cast
 
 from sweeper.definition.definition import StudyDefinition
 from sweeper.errors import ExecutionError
+from sweeper.run.protocol import messages
 from sweeper.run.protocol.channel import Link
-from sweeper.run.protocol.messages import (
-    Answered,
-    Assignment,
-    Judge,
-    Message,
-    Propose,
-    Started,
-    Suggest,
-    Warned,
-)
 from sweeper.run.trial.link import failure_of
 from sweeper.support.tensorflow_start import configure_tensorflow
 from sweeper.train.randomness.fresh_entropy import system_entropy
@@ -37,7 +28,7 @@ class InlineTrials:
     def __init__(self, definition: StudyDefinition) -> None:
         self._definition = definition
 
-    def __call__(self, assignment: Assignment, supervisor: AttemptSupervisor) -> None:
+    def __call__(self, assignment: messages.Assignment, supervisor: AttemptSupervisor) -> None:
         import keras
 
         from sweeper.guard.guard import name_of
@@ -63,7 +54,7 @@ class InlineTrials:
             if factory is not None
         ]
         try:
-            with changes_undone(factories, lambda message: link.send(Warned(message))):
+            with changes_undone(factories, link.warn):
                 run_trial(self._definition, assignment, link, "inline")
         except (Exception, SystemExit, _WorkerError) as error:
             link.check()
@@ -88,8 +79,8 @@ class _InlineLink(Link):
         if self._raised is not None:
             raise self._raised
 
-    def _handle(self, message: Message) -> Message | None:
-        self.asked = self.asked or isinstance(message, Suggest | Started)
+    def _handle(self, message: messages.Message) -> messages.Message | None:
+        self.asked = self.asked or isinstance(message, messages.Suggest | messages.Started)
         if self._raised is not None:
             raise _WorkerError from self._raised
         try:
@@ -99,11 +90,11 @@ class _InlineLink(Link):
             self._raised = error
             raise _WorkerError from error
 
-    def send(self, message: Message) -> None:
+    def send(self, message: messages.Message) -> None:
         self._handle(message)
 
-    def ask(self, question: Suggest | Judge | Propose) -> Answered:
-        return cast("Answered", self._handle(question))
+    def ask(self, question: messages.Question) -> messages.Answered:
+        return cast("messages.Answered", self._handle(question))
 
     def stop_requested(self) -> bool:
         try:

@@ -111,7 +111,6 @@ class LeaseKeeper:
             return self._held.setdefault(token, threading.Event())
 
     def release(self, token: int) -> None:
-        """Stop renewing the lease of the attempt ``token``, because it is closed."""
         with self._holding:
             self._held.pop(token, None)
 

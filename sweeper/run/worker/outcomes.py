@@ -21,6 +21,7 @@ from sweeper.errors import (
     TrialError,
 )
 from sweeper.records.events import RungDecided
+from sweeper.records.printing import trials_named
 from sweeper.run.launch.trial_process import ExitStatus
 from sweeper.run.protocol.messages import (
     Failed,
@@ -231,9 +232,7 @@ def _again(remaining: int, allowed: int, step: int | None) -> str:
 
 
 def rung_event(rung: DecidedRung) -> RungDecided:
-    """Return the event of a rung decision."""
-    trials = ", ".join(map(str, rung.promoted))
-    which = f"trial{'s' * (len(rung.promoted) > 1)} {trials}" if trials else "no trial"
+    which = trials_named(rung.promoted) if rung.promoted else "no trial"
     compared = len(rung.promoted) + len(rung.ended)
     text = (
         f"rung of bracket {rung.bracket} after {rung.epochs} epochs: promoted {which} "

@@ -31,54 +31,15 @@ from sweeper.files.uses import TrialUses, in_a_run, uses_from_json
 from sweeper.records.events import AttemptEnded, AttemptStarted, CheckpointKept, Notice, Remark
 from sweeper.records.findings import Finding
 from sweeper.records.results import CheckpointRecord, EpochRecord, ErrorKind
-from sweeper.run.launch.trial_process import (
-    POLL_INTERVAL,
-    ExitStatus,
-    Isolation,
-    TrialProcess,
-    TrialSupervisor,
-    progress_of,
-    send,
-    supervise_messages,
-)
+from sweeper.run.launch import trial_process
+from sweeper.run.protocol import messages
 from sweeper.run.protocol.channel import GarbledError
-from sweeper.run.protocol.messages import (
-    Answered,
-    Assignment,
-    CheckpointCommitted,
-    CheckpointDeleted,
-    EnvironmentReport,
-    EpochsEnded,
-    Failed,
-    FilesUsed,
-    Finished,
-    Judge,
-    LastMessage,
-    Message,
-    Preparing,
-    Propose,
-    Started,
-    StepsReached,
-    Stop,
-    StoppedHere,
-    Suggest,
-    Warned,
-    assignment_of,
-)
+from sweeper.run.worker import outcomes
 from sweeper.run.worker.checkpoints import bring_files, locate, origin_of
 from sweeper.run.worker.context import SlotContext, StudyAccess
 from sweeper.run.worker.database_health import WriteQueue
 from sweeper.run.worker.gpus import SlotDevice
 from sweeper.run.worker.left_files import left_behind
-from sweeper.run.worker.outcomes import (
-    AttemptEnd,
-    Death,
-    TrialClock,
-    all_fail_alike,
-    end_of,
-    out_of_memory_kills,
-    rung_event,
-)
 from sweeper.search.sampling import SearchSession, of_configurations, open_search
 from sweeper.search.spaces import Observation
 from sweeper.support.shown import shown_error
@@ -149,7 +110,7 @@ def _serve(context: SlotContext, audit: Audit | None) -> None:
                     with context.attempt_ended:
                         context.attempt_ended.notify_all()
                 last = supervisor.last
-                if audit and isinstance(last, Finished) and last.outcome != "paused":
+                if audit and isinstance(last, messages.Finished) and last.outcome != "paused":
                     audit(context, claim, device)
             except SweeperError as error:
                 context.abort(error)
@@ -176,7 +137,7 @@ class _CutShortError(Exception):
     """The trial's process is to be killed, for the reason in the message."""
 
 
-class AttemptSupervisor(TrialSupervisor):
+class AttemptSupervisor(trial_process.TrialSupervisor):
     """Supervisor of one attempt, from its claim to its end in the database.
 
     ``last`` is the trial's last message as it was judged at the end; None before that.
@@ -185,14 +146,15 @@ class AttemptSupervisor(TrialSupervisor):
     def __init__(self, context: SlotContext, claim: Claim, device: SlotDevice) -> None:
         self._context = context
         self._study = context.study
+        self._repository = context.study.repository_with_short_timeout
         self._claim = claim
         self._device = device
         self._lease_lost = context.leases.hold(claim.token)
         self._queue = WriteQueue(f"sweeper-trial-{claim.number}", context.health)
         self._recorder = AttemptRecorder(context, claim, self._queue, self._check_waiting)
-        self.last: LastMessage | None = None
+        self.last: messages.LastMessage | None = None
         self._stop_sent = False
-        self._clock = TrialClock(context.study.settings.time_limit)
+        self._clock = outcomes.TrialClock(context.study.settings.time_limit)
         self._overran: float | None = None
 
     def run(self) -> None:
@@ -215,10 +177,10 @@ class AttemptSupervisor(TrialSupervisor):
             self._queue.close()
             self._context.leases.release(self._claim.token)
 
-    def started(self, pid: int, isolation: Isolation) -> None:
+    def started(self, pid: int, isolation: trial_process.Isolation) -> None:
         self._recorder.record_process(pid, isolation)
 
-    def handle(self, message: Message) -> Answered | None:
+    def handle(self, message: messages.Message) -> messages.Answered | None:
         return self._recorder.record(message)
 
     def stop_requested(self, *, inside: bool = False) -> bool:
@@ -231,7 +193,7 @@ class AttemptSupervisor(TrialSupervisor):
             or self._context.health.given_up
         )
 
-    def poll(self, process: TrialProcess) -> float:
+    def poll(self, process: trial_process.TrialProcess) -> float:
         """Stop or kill the trial if its lease, the time limit or a request to stop requires it."""
         self._check_lease()
         self._queue.check()
@@ -240,17 +202,17 @@ class AttemptSupervisor(TrialSupervisor):
             process.kill()
         elif self.stop_requested() and not self._stop_sent:
             self._stop_sent = True
-            send(process, Stop())
-        return POLL_INTERVAL
+            trial_process.send(process, messages.Stop())
+        return trial_process.POLL_INTERVAL
 
     def _run(self) -> None:
         context = self._context
         claim = self._claim
         if context.stopping.is_set():
             # The request came while the trial was claimed.
-            self._close(AttemptEnd("interrupted", error="stopped before it began"))
+            self._close(outcomes.AttemptEnd("interrupted", error="stopped before it began"))
             return
-        kills_before = out_of_memory_kills()
+        kills_before = outcomes.out_of_memory_kills()
         try:
             context.starting.add(claim.number)
             context.report(AttemptStarted(claim.number, claim.attempt))
@@ -260,38 +222,40 @@ class AttemptSupervisor(TrialSupervisor):
                 self._restart()
                 status = self._run_process()
         except GarbledError as error:
-            self._recorder.last = Failed(f"{type(error).__name__}: {error}")
-            status = ExitStatus(None)
+            self._recorder.last = messages.Failed(f"{type(error).__name__}: {error}")
+            status = trial_process.ExitStatus(None)
         except SupersededError:
             raise
         except _CutShortError as reason:
-            self._close(AttemptEnd("interrupted", error=str(reason)))
+            self._close(outcomes.AttemptEnd("interrupted", error=str(reason)))
             return
         except BaseException as error:
             # An open attempt would count as running until this process ends.
             kind: ErrorKind | None = "other" if isinstance(error, Exception) else None
-            self._close(AttemptEnd("interrupted", error=shown_error(error), error_kind=kind))
+            self._close(
+                outcomes.AttemptEnd("interrupted", error=shown_error(error), error_kind=kind)
+            )
             raise
         self._conclude(
-            Death(
+            outcomes.Death(
                 status,
                 requested=context.killing.is_set(),
-                ran_out=status.killed and out_of_memory_kills() > kills_before,
+                ran_out=status.killed and outcomes.out_of_memory_kills() > kills_before,
                 overran=self._overran,
                 trained=bool(self._recorder.step),
                 kept=self._recorder.kept,
             )
         )
 
-    def _run_process(self) -> ExitStatus:
+    def _run_process(self) -> trial_process.ExitStatus:
         """Run the trial's process, or the trial in this one, to its last message."""
         assignment = self._assignment()
         runner = self._context.runner
         if callable(runner):
             self.started(self._study.worker.pid, "inline")
             runner(assignment, self)
-            return ExitStatus(0)
-        status = supervise_messages(runner, assignment, self)
+            return trial_process.ExitStatus(0)
+        status = trial_process.supervise_messages(runner, assignment, self)
         if self._recorder.last is None:
             self._queue.check()
         return status
@@ -322,27 +286,27 @@ class AttemptSupervisor(TrialSupervisor):
         if self._lease_lost.is_set():
             raise SupersededError("its lease expired without renewal")
 
-    def _conclude(self, death: Death) -> None:
+    def _conclude(self, death: outcomes.Death) -> None:
         context = self._context
         claim = self._claim
         # Checks come before `end_of`, because each may turn a finished trial into a failed one. Notices and
         # errors follow `_close`, because the end has to be stored before the run may stop.
         log = self._study.paths.log(claim.number, claim.attempt)
         self.last = self._recorder.last
-        if isinstance(self.last, Failed) and self.last.of_study and self._has_succeeded():
+        if isinstance(self.last, messages.Failed) and self.last.of_study and self._has_succeeded():
             self.last = replace(self.last, of_study=False)
         self._check_dependence()
-        completed = isinstance(self.last, Finished) and self.last.outcome == "complete"
+        completed = isinstance(self.last, messages.Finished) and self.last.outcome == "complete"
         if completed and not self._study.settings.repeating.is_single:
-            repository = self._study.repository_with_short_timeout
             differs = self._queue.ask(
-                lambda: repository.other_parameters(claim.study, claim.number), self._check_closing
+                lambda: self._repository.other_parameters(claim.study, claim.number),
+                self._check_closing,
             )
             if differs is not None:
-                self.last = Failed(f"ParameterError: {differs}")
-        end = end_of(claim, self._study.settings, self.last, death, log)
-        if self._recorder.decision == "reuse" and isinstance(self.last, StoppedHere):
-            end = AttemptEnd("reused", reuses=self._recorder.proposal.of)
+                self.last = messages.Failed(f"ParameterError: {differs}")
+        end = outcomes.end_of(claim, self._study.settings, self.last, death, log)
+        if self._recorder.decision == "reuse" and isinstance(self.last, messages.StoppedHere):
+            end = outcomes.AttemptEnd("reused", reuses=self._recorder.proposal.of)
         self._close(end)
         if end.notice is not None:
             context.report(Notice(end.notice))
@@ -367,32 +331,28 @@ class AttemptSupervisor(TrialSupervisor):
         early = early and not context.trained
         if least:
             needed = min(_FAILING_EARLY, least) if early else least
-            repository = self._study.repository_with_short_timeout
-            failure = context.ask(lambda: repository.failing_alike(study, needed))
+            failure = context.ask(lambda: self._repository.failing_alike(study, needed))
             if failure is not None:
-                raise all_fail_alike(study, *failure, early=early)
+                raise outcomes.all_fail_alike(study, *failure, early=early)
 
     def _check_dependence(self) -> None:
         """Close the attempt and raise an error if the trial depends on another one by a file."""
         if (dependence := self._recorder.dependence(self._check_closing)) is not None:
             text = f"IndependenceError: {dependence}"
-            self._close(AttemptEnd("interrupted", error=text, error_kind="mistake"))
+            self._close(outcomes.AttemptEnd("interrupted", error=text, error_kind="mistake"))
             raise IndependenceError(dependence)
 
     def _has_succeeded(self) -> bool:
         """Return whether a trial of the study has a value, so that the definition is not the cause."""
-        repository = self._study.repository_with_short_timeout
-        study = self._claim.study
-        status = self._context.ask(lambda: repository.status(study, each=False))
+        status = self._context.ask(lambda: self._repository.status(self._claim.study, each=False))
         return bool(status.complete or status.pruned or status.paused)
 
-    def _close(self, end: AttemptEnd) -> None:
+    def _close(self, end: outcomes.AttemptEnd) -> None:
         """Write all queued entries and the attempt's end, and wait until they are written.
 
         If the database is unreachable for too long, the attempt stays open until its lease ends.
         """
         claim = self._claim
-        repository = self._study.repository_with_short_timeout
         if end.end_step is None:
             end = replace(end, end_step=self._recorder.step)
 
@@ -403,7 +363,7 @@ class AttemptSupervisor(TrialSupervisor):
             nonlocal tried
             is_repeated = tried
             tried = True
-            return repository.finish(claim.token, end, again=is_repeated)
+            return self._repository.finish(claim.token, end, again=is_repeated)
 
         # A queue that has failed writes nothing more, so the end is written without it.
         broken = self._queue.broken
@@ -415,7 +375,7 @@ class AttemptSupervisor(TrialSupervisor):
         ended = AttemptEnded(claim.number, claim.attempt, end.outcome, end.value, line, end.reuses)
         self._context.report(ended)
         for rung in decided:
-            self._context.report(rung_event(rung))
+            self._context.report(outcomes.rung_event(rung))
 
     def _check_closing(self) -> None:
         """Raise an error if the attempt's end should no longer wait for the database."""
@@ -444,7 +404,7 @@ class AttemptSupervisor(TrialSupervisor):
                 "give another place with --runs-dir"
             ) from error
 
-    def _assignment(self) -> Assignment:
+    def _assignment(self) -> messages.Assignment:
         claim = self._claim
         settings = self._study.settings
         if claim.epochs is not None:
@@ -455,7 +415,7 @@ class AttemptSupervisor(TrialSupervisor):
         # A trial that starts again under another definition is another run.
         suffix = f"-{claim.ignore_checkpoints_through}" if claim.ignore_checkpoints_through else ""
         return replace(
-            assignment_of(
+            messages.assignment_of(
                 settings,
                 self._study.paths,
                 claim.number,
@@ -477,9 +437,7 @@ class AttemptSupervisor(TrialSupervisor):
         enqueued = self._recorder.search.given
         if not enqueued:
             return {}
-        repository = self._study.repository_with_short_timeout
-        study = self._claim.study
-        trials = self._context.ask(lambda: repository.status(study)).trials
+        trials = self._context.ask(lambda: self._repository.status(self._claim.study)).trials
         suggested: set[str] = set()
         for trial in trials:
             if trial.number != self._claim.number:
@@ -493,18 +451,14 @@ class AttemptSupervisor(TrialSupervisor):
         claim = self._claim
         if claim.attempt == claim.ignore_checkpoints_through + 1:
             return ()
-        repository = study.repository_with_short_timeout
-        token = claim.token
-        record = context.ask(lambda: repository.trial(study.settings.name, claim.number))
+        record = context.ask(lambda: self._repository.trial(study.settings.name, claim.number))
         located = locate(record, study.paths)
         context.report_checkpoints(record, located)
         if located.newest is not None:
             bring_files(located.newest, study.paths.trial_files(claim.number))
-        moved = located.moved
-        gone = located.gone
-        if moved or gone:
+        if located.moved or located.gone:
             self._queue.write(
-                lambda: repository.move_checkpoints(token, moved, gone),
+                lambda: self._repository.move_checkpoints(claim.token, located.moved, located.gone),
                 self._check_waiting,
             )
         return located.known
@@ -525,17 +479,17 @@ class TrialSearch:
     _opened: SearchSession | None = None
 
     def __post_init__(self) -> None:
+        self._repository = self.study.repository_with_short_timeout
         self.params: dict[str, CategoricalChoice] = dict(self.claim.params)
         self._configuration = self.study.settings.repeating.index_of(self.claim.number)
 
-    def answer(self, question: Suggest | Judge) -> Answered:
-        """Return the answer to a request."""
+    def answer(self, question: messages.Suggest | messages.Judge) -> messages.Answered:
         try:
-            if isinstance(question, Suggest):
+            if isinstance(question, messages.Suggest):
                 return self._suggest(question)
             return self._judge(question)
         except ParameterError as error:
-            return Answered(None, error=str(error))
+            return messages.Answered(None, error=str(error))
 
     @property
     def given(self) -> Mapping[str, CategoricalChoice]:
@@ -560,7 +514,7 @@ class TrialSearch:
             f"it suggested {', '.join(map(repr, self.params)) or 'nothing'}"
         )
 
-    def _suggest(self, question: Suggest) -> Answered:
+    def _suggest(self, question: messages.Suggest) -> messages.Answered:
         """Draw and store a parameter, or return the value that an earlier attempt stored."""
         params = self.claim.params
         try:
@@ -575,19 +529,19 @@ class TrialSearch:
             self.params[question.name] = answer.value
         return answer
 
-    def _judge(self, question: Judge) -> Answered:
+    def _judge(self, question: messages.Judge) -> messages.Answered:
         """Return whether the study's pruner ends the trial; the pruner's error fails the trial.
 
         The pruner decides only before the study's number of epochs, because it compares the trial
         with others up to there.
         """
         if question.values[-1][0] + 1 >= self.study.settings.epochs:
-            return Answered(False)
+            return messages.Answered(False)
         session = self._session()
         try:
-            return Answered(session.judge(question.values))
+            return messages.Answered(session.judge(question.values))
         except DefinitionError as error:
-            return Answered(None, error=str(error))
+            return messages.Answered(None, error=str(error))
         except Exception as error:
             epoch, value = question.values[-1]
             msg = (
@@ -595,17 +549,16 @@ class TrialSearch:
                 f"epoch {epoch + 1} with the objective {value}; check the arguments with which it "
                 "was made"
             )
-            return Answered(None, error=msg)
+            return messages.Answered(None, error=msg)
 
     def _session(self) -> SearchSession:
         """Return the session, which is kept, because a pruner decides after each epoch."""
         if self._opened is None:
             study = self.study
-            repository = study.repository_with_short_timeout
             foreign: tuple[ForeignObservation, ...] = ()
             if study.search.window is not None:
                 foreign = self.queue.ask(
-                    lambda: repository.foreign_observations(self.claim.study), self.waiting
+                    lambda: self._repository.foreign_observations(self.claim.study), self.waiting
                 )
             self._opened = open_search(
                 study.search,
@@ -625,19 +578,18 @@ class TrialSearch:
             return ()
         below = max(0, self._configuration - window + 1)
         limit = self.study.settings.repeating.number(below, 0)
-        repository = self.study.repository_with_short_timeout
         trials = self.queue.ask(
-            lambda: repository.finished_before(claim.study, limit), self.waiting
+            lambda: self._repository.finished_before(claim.study, limit), self.waiting
         )
         return of_configurations(trials, self.study.settings.repeating)
 
-    def _stored(self, question: Suggest, drawn: CategoricalChoice) -> Answered:
-        record = self.study.repository_with_short_timeout.record_parameter
+    def _stored(self, question: messages.Suggest, drawn: CategoricalChoice) -> messages.Answered:
+        record = self._repository.record_parameter
         token = self.claim.token
         try:
-            return Answered(record(token, question.name, question.distribution, drawn))
+            return messages.Answered(record(token, question.name, question.distribution, drawn))
         except ParameterError as error:
-            return Answered(None, error=str(error))
+            return messages.Answered(None, error=str(error))
 
 
 _TRAIN = Proposal("train")
@@ -664,7 +616,7 @@ class AttemptRecorder:
     waiting: Callable[[], None]
     step: int | None = None
     kept: int | None = None
-    last: LastMessage | None = None
+    last: messages.LastMessage | None = None
     trained_seconds: float = 0.0
     proposal: Proposal = _TRAIN
     _unwritten: list[EpochRecord] = field(default_factory=list)
@@ -678,62 +630,60 @@ class AttemptRecorder:
         self._repository = study.repository_with_short_timeout
         self._report = self.context.report
         self.search = TrialSearch(study, self.claim, self.queue, self.waiting)
-        self._process: tuple[int, Isolation] = (study.worker.pid, "inline")
+        self._process: tuple[int, trial_process.Isolation] = (study.worker.pid, "inline")
 
     @property
     def decision(self) -> str:
-        """Return the decision on the trial's parameters."""
         return self.proposal.decision
 
-    def record_process(self, pid: int, isolation: Isolation) -> None:
-        """Record the trial's process."""
+    def record_process(self, pid: int, isolation: trial_process.Isolation) -> None:
         self._process = (pid, isolation)
         self._record_start(None)
 
-    def record(self, message: Message) -> Answered | None:
+    def record(self, message: messages.Message) -> messages.Answered | None:
         """Record one message of the trial; return the answer if it is a request."""
         self.queue.check()
         self.report_findings()
-        if isinstance(message, Suggest | Judge):
+        if isinstance(message, messages.Suggest | messages.Judge):
             return self.search.answer(message)
-        if isinstance(message, Propose):
+        if isinstance(message, messages.Propose):
             self.proposal = self._proposed(alone=message.reads_number)
             self._report_space()
-            return Answered(self.decision == "train")
+            return messages.Answered(self.decision == "train")
         self._note(message)
         claim = self.claim
         epochs = self.claim.epochs or self._settings.epochs
         if self.step:
             self.context.trained = True
             self.context.starting.discard(claim.number)
-        event = progress_of(message, claim.number, self.search.params, epochs)
+        event = trial_process.progress_of(message, claim.number, self.search.params, epochs)
         if event is not None:
             self._report(event)
-        if isinstance(message, Warned):
+        if isinstance(message, messages.Warned):
             self._report(Notice(f"trial {claim.number}: {message.message}"))
         return None
 
-    def _note(self, message: Message) -> None:
+    def _note(self, message: messages.Message) -> None:
         match message:
-            case EnvironmentReport(fingerprint=fingerprint):
+            case messages.EnvironmentReport(fingerprint=fingerprint):
                 self._write(lambda: self._record_environment(fingerprint))
-            case Started():
+            case messages.Started():
                 self._started(message)
-            case StepsReached():
+            case messages.StepsReached():
                 self.step = message.step
-            case EpochsEnded():
+            case messages.EpochsEnded():
                 self._unwritten.extend(message.epochs)
                 self._write(self._write_epochs)
                 self.step = message.step
-            case CheckpointCommitted():
+            case messages.CheckpointCommitted():
                 self._checkpoint_committed(message)
-            case CheckpointDeleted(path=path):
+            case messages.CheckpointDeleted(path=path):
                 self._write(lambda: self._repository.forget_checkpoint(self.claim.token, path))
-            case FilesUsed():
+            case messages.FilesUsed():
                 self._files_used(message)
-            case Finished() | StoppedHere() | Failed():
+            case messages.Finished() | messages.StoppedHere() | messages.Failed():
                 self.last = message
-            case _ if not isinstance(message, Preparing | Warned):
+            case _ if not isinstance(message, messages.Preparing | messages.Warned):
                 raise GarbledError(
                     f"trial {self.claim.number} sent {message!r}, which only a worker sends"
                 )
@@ -743,10 +693,10 @@ class AttemptRecorder:
 
         ``alone`` is of a trial whose result depends on its number.
         """
-        token = self.claim.token
-        repository = self._repository
         while True:
-            proposal = self.queue.ask(lambda: repository.propose(token, alone=alone), self.waiting)
+            proposal = self.queue.ask(
+                lambda: self._repository.propose(self.claim.token, alone=alone), self.waiting
+            )
             if proposal.decision != "wait":
                 return proposal
             self.waiting()
@@ -786,12 +736,12 @@ class AttemptRecorder:
             "on the trial, such as random_state=0"
         )
 
-    def _files_used(self, message: FilesUsed) -> None:
+    def _files_used(self, message: messages.FilesUsed) -> None:
         self._files = message.files
         if not message.ended:  # otherwise `dependence` judges them, before the attempt is closed
             self._write(self._judge_files)
 
-    def _checkpoint_committed(self, committed: CheckpointCommitted) -> None:
+    def _checkpoint_committed(self, committed: messages.CheckpointCommitted) -> None:
         self.kept = committed.step
         record = CheckpointRecord(
             committed.step, committed.epoch, committed.digest, committed.bytes, committed.path
@@ -864,7 +814,7 @@ class AttemptRecorder:
         pid, isolation = self._process
         self._write(lambda: self._repository.record_process(token, pid, isolation, start_step))
 
-    def _started(self, message: Started) -> None:
+    def _started(self, message: messages.Started) -> None:
         self.step = message.start_step
         self.kept = message.start_step or None
         self.trained_seconds = message.trained_seconds

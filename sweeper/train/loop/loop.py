@@ -24,18 +24,9 @@ from sweeper.errors import FactoryError
 from sweeper.records.results import EpochRecord
 from sweeper.train.data import DataSource
 from sweeper.train.keras_methods import make_step_function
+from sweeper.train.loop import runners
 from sweeper.train.loop.logs import Reported, metrics_or_logs, to_python
 from sweeper.train.loop.plan import Observer, Paused, Stopped, TrainingPlan, roots_of
-from sweeper.train.loop.runners import (
-    NO_END,
-    Blocks,
-    adapted_block,
-    build_before_tracing,
-    callback_step,
-    make_runner,
-    take_one_step,
-    trace,
-)
 from sweeper.train.loop.validating import Validation
 from sweeper.train.randomness.hidden_state import HiddenState
 from sweeper.train.replicas import check_model
@@ -81,7 +72,7 @@ class TrainingLoop:
             self._validation = self._validation_of(self._test)
             self._callbacks = self._callback_list()
             self._averages = FinalAverages(plan.callbacks)
-            self._blocks = Blocks(plan.model, self._callbacks.callbacks)
+            self._blocks = runners.Blocks(plan.model, self._callbacks.callbacks)
             listed = self._callbacks.callbacks
             self._bars = [c for c in listed if type(c) is keras.callbacks.ProgbarLogger]
             self._listening = listens_to_batches(self._callbacks.callbacks, test=False)
@@ -124,15 +115,15 @@ class TrainingLoop:
         model = self._plan.model
         data = self._plan.data
         trainer = self._trainer
-        train = make_runner(model, source, trainer.train_step, data.steps_per_epoch)
-        build_before_tracing(model, train.example(), self._plan.step)
+        train = runners.make_runner(model, source, trainer.train_step, data.steps_per_epoch)
+        runners.build_before_tracing(model, train.example(), self._plan.step)
         test = None
         if validation is not None:
-            test = make_runner(
+            test = runners.make_runner(
                 model, validation, trainer.test_step, data.validation_steps, continues=False
             )
         for runner in filter(None, (train, test)):
-            trace(runner)
+            runners.trace(runner)
         return train, test
 
     def _validation_of(self, test: Runner | None) -> Validation | None:
@@ -246,7 +237,9 @@ class TrainingLoop:
             self._initial = None
         if loaded is not None and model.run_eagerly:
             batch = self._train.building_batch()
-            self._state.build_by(lambda: take_one_step(model, self._trainer.train_step, batch))
+            self._state.build_by(
+                lambda: runners.take_one_step(model, self._trainer.train_step, batch)
+            )
         # Before the callbacks, because CSVLogger opens its file in ``on_train_begin``.
         self._state.before_train_begin(loaded)
         self._callbacks.on_train_begin()
@@ -353,7 +346,7 @@ class TrainingLoop:
         while self._more_steps() and not (model.stop_training and self._position.step_in_epoch > 0):
             begin = self._position.step_in_epoch
             end = begin + self._block_size()
-            batch = callback_step(model, begin)
+            batch = runners.callback_step(model, begin)
             if self._listening:
                 self._callbacks.on_train_batch_begin(batch)
             started = time.monotonic()
@@ -364,7 +357,7 @@ class TrainingLoop:
             if self._listening:
                 self._callbacks.on_train_batch_end(batch + model.steps_per_execution - 1, logs)
             else:
-                self._block_steps = adapted_block(self._block_steps, ran, logs, started)
+                self._block_steps = runners.adapted_block(self._block_steps, ran, logs, started)
                 for bar in self._bars:
                     bar.on_train_batch_end(batch + ran - 1, to_python(logs))
             self._position = replace(self._position.after(ran), stopped=bool(model.stop_training))
@@ -373,7 +366,7 @@ class TrainingLoop:
 
     def _more_steps(self) -> bool:
         """Return whether the epoch may have another step; True if its length is unknown."""
-        return self._position.step_in_epoch < (self._train.reader.limit or NO_END)
+        return self._position.step_in_epoch < (self._train.reader.limit or runners.NO_END)
 
     def _after_block(self, logs: Mapping[str, Any]) -> None:
         self._state.first_step_done()
@@ -388,7 +381,7 @@ class TrainingLoop:
 
     def _block_size(self) -> int:
         """Return the steps of the next graph call: to the epoch's end, the next snapshot, or about 0.2 s."""
-        remaining = (self._train.reader.limit or NO_END) - self._position.step_in_epoch
+        remaining = (self._train.reader.limit or runners.NO_END) - self._position.step_in_epoch
         if self._listening or self._train.one.calls_python:
             return int(min(self._plan.model.steps_per_execution, remaining))
         return max(

@@ -7,7 +7,8 @@ import random
 import secrets
 import weakref
 from collections.abc import Iterable, Mapping
-from typing import Any, Self
+from contextlib import AbstractContextManager
+from typing import Any
 
 import keras
 import numpy as np
@@ -165,7 +166,7 @@ def process_generators(functions: TracedFunctions | None = None) -> tuple[Compon
     return (GlobalSeedGenerator(functions), PythonRandom(), NumpyRandom(), TensorFlowRandom())
 
 
-class RecordedState:
+class RecordedState(AbstractContextManager["RecordedState"]):
     """State of components at the time of construction, restored in their order: by `restore`, or when it is left."""
 
     def __init__(self, components: Iterable[Component]) -> None:
@@ -177,9 +178,6 @@ class RecordedState:
     def restore(self) -> None:
         for component, saved, tensors in self._saved:
             component.restore(saved, tensors)
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_exception: object) -> None:
         self.restore()

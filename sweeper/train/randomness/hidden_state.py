@@ -36,15 +36,8 @@ from tensorflow.python.framework.func_graph import FuncGraph
 
 from sweeper.train.codec import Json, Tensors, decode, encode
 from sweeper.train.component import Component
+from sweeper.train.randomness import interception
 from sweeper.train.randomness.fresh_entropy import FreshEntropy
-from sweeper.train.randomness.interception import (
-    DATASET_FUNCTION,
-    DRAWN_SEED,
-    RANDOM_FUNCTIONS,
-    RAW_RANDOM_FUNCTIONS,
-    Interception,
-    Replacements,
-)
 from sweeper.train.randomness.tracing import TracedFunctions
 
 _SEEDS = 1 << 31
@@ -110,7 +103,7 @@ class _Local(threading.local):
         self.drawn: int | None = None
 
 
-class RandomOperations(Interception, Component):
+class RandomOperations(interception.Interception, Component):
     """Component of random operations, which are replaced while it is entered: seeds of eager ones, generators in graphs."""
 
     name = "eager_operations"
@@ -126,13 +119,13 @@ class RandomOperations(Interception, Component):
         self._waiting: dict[str, Any] = {}
         """Restored states of generators whose functions are not traced yet."""
 
-    def _replaced(self) -> Replacements:
-        yield DRAWN_SEED, self._recording_seed(DRAWN_SEED.current)
-        for op, function in RANDOM_FUNCTIONS.items():
+    def _replaced(self) -> interception.Replacements:
+        yield interception.DRAWN_SEED, self._recording_seed(interception.DRAWN_SEED.current)
+        for op, function in interception.RANDOM_FUNCTIONS.items():
             yield function, self._drawing(op, self._seeded(op, function.current))
-        for op, function in RAW_RANDOM_FUNCTIONS.items():
+        for op, function in interception.RAW_RANDOM_FUNCTIONS.items():
             yield function, self._seeded(op, function.current)
-        yield DATASET_FUNCTION, self._marking(DATASET_FUNCTION.current)
+        yield interception.DATASET_FUNCTION, self._marking(interception.DATASET_FUNCTION.current)
 
     def capture(self, tensors: Tensors) -> Json:
         self._restart_after_new_seed()

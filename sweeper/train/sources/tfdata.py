@@ -22,7 +22,6 @@ classes are those of TensorFlow 2.21.
 
 from __future__ import annotations
 
-import os
 import weakref
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import chain
@@ -36,6 +35,7 @@ from tensorflow.core.framework import graph_pb2
 from tensorflow.python.framework import op_def_registry
 from tensorflow.python.ops import gen_dataset_ops
 
+from sweeper.declarations.arguments import usable_cores
 from sweeper.errors import DataError, RestoreError, UncapturableError
 from sweeper.train.codec import Json, Tensors
 from sweeper.train.data import DataSource, PartName, SourceOptions
@@ -259,7 +259,7 @@ class TfDataSource(DataSource):
         self._notice_reading(stateful, limited=limited)
         interleaves = (node for node in parts if type(node).__name__ in _INTERLEAVES)
         sized = any(int(node._cycle_length) == tf.data.AUTOTUNE for node in interleaves)
-        self._processors = _processors() if sized else None
+        self._processors = usable_cores() if sized else None
         if self._processors is not None:
             self.notify(
                 f"{self.name}: an interleave(…) without cycle_length reads as many inputs at "
@@ -352,8 +352,3 @@ class TfDataSource(DataSource):
                     if stateful and "Dataset" not in op.op and op.op not in _HARMLESS:
                         stateful_ops.add(op.op)
         return stateful_ops, writing
-
-
-def _processors() -> int:
-    """Return the number of processors that TensorFlow uses: those on which this process may run."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -317,7 +317,6 @@ class TrainingState:
             component.before_train_begin(None if loaded is None else loaded.state[component.name])
 
     def after_train_end(self) -> None:
-        """Clean up after the last snapshot of a training that has ended."""
         for component in self.components:
             component.after_train_end()
 

@@ -26,26 +26,10 @@ import xxhash
 
 from sweeper.checkpoint.format import LoadedCheckpoint
 from sweeper.errors import RestoreError, UncapturableError
+from sweeper.inspection import sorts
 from sweeper.inspection import walk as objects
-from sweeper.inspection.sorts import (
-    OF_KERAS,
-    Sort,
-    class_name,
-    framework_variables,
-    is_variable,
-    sort_of,
-)
 from sweeper.inspection.walk import Edge, ObjectPath, edges_of
-from sweeper.train import settings
-from sweeper.train.codec import (
-    Json,
-    Tensors,
-    assign_replicas,
-    form_of,
-    held_tensors,
-    hold_replicas,
-    same,
-)
+from sweeper.train import codec, settings
 from sweeper.train.component import Component
 from sweeper.train.step import TrainingStep
 
@@ -70,17 +54,17 @@ class Variables(Component):
             for variable in self._variables()
         ]
 
-    def capture(self, tensors: Tensors) -> Json:
+    def capture(self, tensors: codec.Tensors) -> codec.Json:
         paths = []
         self.repeated = {}
         for index, variable in enumerate(self._labelled()):
             key = self._key(index)
-            if others := hold_replicas(variable.value, key, tensors):
+            if others := codec.hold_replicas(variable.value, key, tensors):
                 self.repeated[key] = others
             paths.append(variable.path)
         return paths
 
-    def mismatches(self, saved: Json, tensors: Mapping[str, Any]) -> list[str]:
+    def mismatches(self, saved: codec.Json, tensors: Mapping[str, Any]) -> list[str]:
         variables = self._labelled()
         misfits = []
         for index, path in enumerate(saved[len(variables) :], start=len(variables)):
@@ -94,24 +78,26 @@ class Variables(Component):
             if array is None:
                 misfits.append(f"{label}: its tensor {self._key(index)!r} is missing")
                 continue
-            saved_form = " and ".join({form_of(a) for a in held_tensors(self._key(index), tensors)})
-            form = form_of(variable.value)
+            saved_form = " and ".join(
+                {codec.form_of(a) for a in codec.held_tensors(self._key(index), tensors)}
+            )
+            form = codec.form_of(variable.value)
             if saved_form != form:
                 misfits.append(f"{label} is {form}, and {saved_form} in it")
         return misfits
 
-    def restore(self, saved: Json, tensors: Mapping[str, Any]) -> None:
+    def restore(self, saved: codec.Json, tensors: Mapping[str, Any]) -> None:
         del saved
         for index, variable in enumerate(self._labelled()):
-            assign_replicas(variable.value, self._key(index), tensors)
+            codec.assign_replicas(variable.value, self._key(index), tensors)
 
-    def restore_by_path(self, saved: Json, tensors: Mapping[str, Any]) -> None:
+    def restore_by_path(self, saved: codec.Json, tensors: Mapping[str, Any]) -> None:
         """Assign the variables with the same path, shape and dtype in the checkpoint."""
         index_of = {path: index for index, path in enumerate(saved)}
         for variable in self._labelled():
             key = self._key(index_of.get(variable.path, -1))
-            if key in tensors and form_of(tensors[key]) == form_of(variable.value):
-                assign_replicas(variable.value, key, tensors)
+            if key in tensors and codec.form_of(tensors[key]) == codec.form_of(variable.value):
+                codec.assign_replicas(variable.value, key, tensors)
 
     def _key(self, index: int) -> str:
         return f"{self.name}/{index:05d}"
@@ -237,9 +223,9 @@ def walk(model: keras.Model, step: TrainingStep | None = None) -> list[Found]:
     owners: list[Found] = []
 
     def visit(edge: Edge, _: int) -> list[Edge]:
-        if framework_variables(edge.obj) is not None:
+        if sorts.framework_variables(edge.obj) is not None:
             owners.append(Found(edge.path.text, edge.obj))
-        sort = sort_of(edge.obj)
+        sort = sorts.sort_of(edge.obj)
         if sort not in _ENTERED:
             return []
         # Keras may have generated a layer's name, which then differs between processes.
@@ -252,18 +238,18 @@ def walk(model: keras.Model, step: TrainingStep | None = None) -> list[Found]:
     return owners
 
 
-_ENTERED = {Sort.LIST, Sort.DICT, Sort.OBJECT, Sort.WRAPPED} | (
-    OF_KERAS - {Sort.CALLBACK, Sort.DATASET}
+_ENTERED = {sorts.Sort.LIST, sorts.Sort.DICT, sorts.Sort.OBJECT, sorts.Sort.WRAPPED} | (
+    sorts.OF_KERAS - {sorts.Sort.CALLBACK, sorts.Sort.DATASET}
 )
 
 
 def _new(owner: Found, covered: set[int]) -> list[Found]:
     """Return the object's variables that are not yet known, and record them."""
     variables = []
-    for variable in framework_variables(owner.value) or ():
+    for variable in sorts.framework_variables(owner.value) or ():
         if id(variable) not in covered:
             covered.add(id(variable))
-            standalone = is_variable(owner.value)
+            standalone = sorts.is_variable(owner.value)
             variables.append(
                 Found(owner.path if standalone else f"{owner.path}: {path_of(variable)}", variable)
             )
@@ -297,14 +283,14 @@ class FixedParts(Component):
         self._parts = self._now()
         self._lists = self._variables()
 
-    def capture(self, tensors: Tensors) -> Json:
+    def capture(self, tensors: codec.Tensors) -> codec.Json:
         """Return the classes of the parts; refuse one that was replaced."""
         del tensors
         if self._lists:
             self._check()
         return {name: _shown(part) for name, part in self._now().items()}
 
-    def mismatches(self, saved: Json, tensors: Mapping[str, Any]) -> list[str]:
+    def mismatches(self, saved: codec.Json, tensors: Mapping[str, Any]) -> list[str]:
         del tensors
         descriptions = {name: _shown(part) for name, part in self._now().items()}
         return [
@@ -313,13 +299,13 @@ class FixedParts(Component):
             if saved.get(name, description) != description
         ]
 
-    def restore(self, saved: Json, tensors: Mapping[str, Any]) -> None:
+    def restore(self, saved: codec.Json, tensors: Mapping[str, Any]) -> None:
         """Do nothing: classes cannot be restored."""
         del saved, tensors
 
     def _check(self) -> None:
         for name, part in self._now().items():
-            if not same(part, self._parts[name]):
+            if not codec.same(part, self._parts[name]):
                 self._refuse(name, self._parts[name], part)
         for name, variables in self._variables().items():
             earlier = self._lists[name]
@@ -378,4 +364,4 @@ def _shown(part: Any) -> str:
         return repr(part)
     if isinstance(part, tf.distribute.Strategy):
         return f"a {type(part).__name__} of {part.num_replicas_in_sync} replicas"
-    return f"a {class_name(type(part))}"
+    return f"a {sorts.class_name(type(part))}"

@@ -29,16 +29,7 @@ from sweeper.errors import RestoreError, UncapturableError
 from sweeper.inspection.code import closure_of, globals_of, names_in
 from sweeper.inspection.sorts import class_name, fields_of, framework_variables, is_users_module
 from sweeper.inspection.walk import MOST, ObjectPath
-from sweeper.train.codec import (
-    MISSING,
-    Json,
-    NotPlainError,
-    Tensors,
-    UnplaceableError,
-    encode,
-    is_json_leaf,
-    same,
-)
+from sweeper.train import codec
 from sweeper.train.component import Component
 from sweeper.train.randomness.generators import global_seed_generator
 from sweeper.train.userstate.codec import UserDecoder, UserEncoder, path_in
@@ -174,7 +165,7 @@ class UserState(Component):
                 holder.values = list(initial.values())
             try:
                 holder.reset()
-            except UnplaceableError as error:
+            except codec.UnplaceableError as error:
                 raise UncapturableError(_cannot(self._roots, holder.path, str(error))) from error
 
     def traced(self, function: Any) -> None:
@@ -191,12 +182,12 @@ class UserState(Component):
         for function, values in self._baked:
             current = _values_read(function)
             for path, constant in values.items():
-                if same(constant, current.get(path, MISSING)):
+                if codec.same(constant, current.get(path, codec.MISSING)):
                     continue
                 raise UncapturableError(
                     f"{getattr(function, '__qualname__', function)} was traced by TensorFlow during "
                     f"training, with {path} = {constant!r} as a constant in its graph, and {path} is "
-                    f"{current.get(path, MISSING)!r} now: this training continues with the first value, "
+                    f"{current.get(path, codec.MISSING)!r} now: this training continues with the first value, "
                     f"and a resumed one would be traced with the second. Pass {path} to the "
                     "function as a tensor, or keep it in a tf.Variable"
                 )
@@ -214,7 +205,7 @@ class UserState(Component):
                     "factory: call its build(…), or call it once"
                 )
 
-    def capture(self, tensors: Tensors) -> Json:
+    def capture(self, tensors: codec.Tensors) -> codec.Json:
         self._check_baked()
         self._check_built()
         saved = self._capture(self._settled(), tensors)
@@ -222,11 +213,11 @@ class UserState(Component):
         saved["left_out"] = [] if self._left_out is None else self._left_out.fingerprints()
         return saved
 
-    def capture_data(self, use: str, tensors: Tensors) -> Json:
+    def capture_data(self, use: str, tensors: codec.Tensors) -> codec.Json:
         """Return the state that functions of the data ``train`` or ``validation`` reach."""
         return self._capture(self._holders_of(use), tensors)
 
-    def restore_data(self, use: str, saved: Json, tensors: Mapping[str, Any]) -> None:
+    def restore_data(self, use: str, saved: codec.Json, tensors: Mapping[str, Any]) -> None:
         self._restore(self._holders_of(use), saved, tensors)
 
     def _holders_of(self, use: str) -> list[Holder]:
@@ -237,11 +228,11 @@ class UserState(Component):
         ahead = set().union(*(self._ahead.get(use, set()) for use in self.in_flight()))
         return [holder for holder in self._holders if id(holder) not in ahead]
 
-    def _capture(self, holders: list[Holder], tensors: Tensors) -> dict[str, Json]:
+    def _capture(self, holders: list[Holder], tensors: codec.Tensors) -> dict[str, codec.Json]:
         nodes = self._walk.nodes
         exempt = self._roots.ids_exempt()
         encoder = UserEncoder(tensors, self.name, nodes, covered=self._covered, exempt=exempt)
-        changed: dict[str, Json] = {}
+        changed: dict[str, codec.Json] = {}
         for holder in holders:
             if not holder.changed() or id(holder.obj) in exempt:
                 continue
@@ -249,7 +240,7 @@ class UserState(Component):
                 continue
             try:
                 changed[holder.path] = encoder.holder(holder)
-            except NotPlainError as error:
+            except codec.NotPlainError as error:
                 where = holder.path if isinstance(holder, Value) else error.path
                 raise UncapturableError(
                     _cannot(self._roots, where, error.what, error.advice)
@@ -264,13 +255,15 @@ class UserState(Component):
                 initial = dict(zip(holder.keys, holder.values, strict=True))
                 current = dict(zip(*holder.read(), strict=True))
                 names = [name for name in current if (id(holder), name) in used]
-                if not all(same(initial.get(name, MISSING), current[name]) for name in names):
+                if not all(
+                    codec.same(initial.get(name, codec.MISSING), current[name]) for name in names
+                ):
                     return True
             elif holder is not cache and id(holder.obj) in reached and holder.changed():
                 return True
         return False
 
-    def mismatches(self, saved: Json, tensors: Mapping[str, Any]) -> list[str]:
+    def mismatches(self, saved: codec.Json, tensors: Mapping[str, Any]) -> list[str]:
         if self._left_out is None:
             # Callbacks create objects when training starts.
             return []
@@ -287,16 +280,18 @@ class UserState(Component):
             elif isinstance(holder, Value):
                 try:
                     misfit = holder.mismatch(node["value"], tensors)
-                except UnplaceableError as error:
+                except codec.UnplaceableError as error:
                     misfit = str(error)
                 if misfit is not None:
                     misfits.append(f"{path} {misfit}")
         return misfits
 
-    def restore(self, saved: Json, tensors: Mapping[str, Any]) -> None:
+    def restore(self, saved: codec.Json, tensors: Mapping[str, Any]) -> None:
         self._restore(self._settled(), saved, tensors)
 
-    def _restore(self, holders: list[Holder], saved: Json, tensors: Mapping[str, Any]) -> None:
+    def _restore(
+        self, holders: list[Holder], saved: codec.Json, tensors: Mapping[str, Any]
+    ) -> None:
         by_path = {holder.path: holder for holder in self._walk.holders}
         decoder = UserDecoder(tensors, self._walk.by_path)
         for holder in holders:
@@ -317,7 +312,7 @@ def _restoring(path: str) -> Iterator[None]:
     """Context manager that raises a `RestoreError` for the object at ``path``."""
     try:
         yield
-    except (UnplaceableError, AttributeError, KeyError, TypeError, ValueError) as error:
+    except (codec.UnplaceableError, AttributeError, KeyError, TypeError, ValueError) as error:
         raise RestoreError(
             f"{path} cannot be restored from the checkpoint: {error}; the code has changed since "
             "it was written: undo the change, or train from the beginning"
@@ -433,7 +428,7 @@ class LeftOut:
         self._covered = covered
         self._initial = self._fingerprints()
 
-    def fingerprints(self) -> Json:
+    def fingerprints(self) -> codec.Json:
         """Return the name and fingerprint of each attribute, key and element that training changed."""
         current = self._fingerprints()
         return [
@@ -462,10 +457,10 @@ class LeftOut:
         if isinstance(holder.obj, set):
             yield path, self._text(sorted(map(self._leaf, set.__iter__(holder.obj))))
         elif isinstance(holder, Value):
-            tensors: Tensors = {}
+            tensors: codec.Tensors = {}
             try:
                 yield path, self._text(holder.capture(tensors, path), tensors)
-            except NotPlainError:
+            except codec.NotPlainError:
                 # An open file, an iterator: it can be neither restored nor compared.
                 return
         elif isinstance(holder, Structure):
@@ -499,16 +494,16 @@ class LeftOut:
             return node.path
         if isinstance(value, tuple | frozenset):
             return self._text([*map(self._leaf, value)])
-        if not is_json_leaf(value):
+        if not codec.is_json_leaf(value):
             return "list" if isinstance(value, list) else class_name(type(value))
-        tensors: Tensors = {}
+        tensors: codec.Tensors = {}
         plain = value.item() if isinstance(value, np.generic) else value
         try:
-            return self._text(encode(plain, "", tensors), tensors)
-        except NotPlainError:
+            return self._text(codec.encode(plain, "", tensors), tensors)
+        except codec.NotPlainError:
             return class_name(type(value))
 
-    def _text(self, node: Json, tensors: Tensors | None = None) -> str:
+    def _text(self, node: codec.Json, tensors: codec.Tensors | None = None) -> str:
         """Return a short value as text, and the digest of another value."""
         plain = relocated(node, self._roots.directory, "…")
         if isinstance(plain, dict) and isinstance(plain.get("v"), str):

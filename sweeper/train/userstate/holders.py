@@ -19,25 +19,7 @@ import tensorflow as tf
 
 from sweeper.inspection.sorts import delete_field, fields_of, list_in_wrapper, set_field
 from sweeper.inspection.walk import cached_values
-from sweeper.train.codec import (
-    MISSING,
-    Json,
-    NotPlainError,
-    Tensors,
-    assign_replicas,
-    base_of,
-    decode,
-    digest_of,
-    encode,
-    form_of,
-    hold_replicas,
-    put_array,
-    replicas_of,
-    same,
-    set_state_of_generator,
-    state_of_generator,
-    take_array,
-)
+from sweeper.train import codec
 
 Contents = tuple[list[Any], list[Any]]
 """Keys and values, in order."""
@@ -97,9 +79,9 @@ class Structure(Holder):
         keys, values = self.read()
         if len(values) != len(self.values) or len(keys) != len(self.keys):
             return True
-        if not all(map(is_, values, self.values)) and not all(map(same, values, self.values)):
+        if not all(map(is_, values, self.values)) and not all(map(codec.same, values, self.values)):
             return True
-        return not all(map(is_, keys, self.keys)) and not all(map(same, keys, self.keys))
+        return not all(map(is_, keys, self.keys)) and not all(map(codec.same, keys, self.keys))
 
     def reset(self) -> None:
         self.write(self.keys, self.values)
@@ -128,13 +110,13 @@ class Named(Structure):
 
     def write(self, keys: Sequence[Any], values: Sequence[Any]) -> None:
         for name, value in list(self.fields().items()):
-            if name not in keys and value is not MISSING:
+            if name not in keys and value is not codec.MISSING:
                 self.drop(name)
         current = self.fields()
         for name, value in zip(keys, values, strict=True):
-            if value is MISSING:
+            if value is codec.MISSING:
                 self.drop(name)
-            elif current.get(name, MISSING) is not value:
+            elif current.get(name, codec.MISSING) is not value:
                 self.put(name, value)
 
 
@@ -191,7 +173,7 @@ class DictItems(Structure):
         return list(dict.keys(self.obj)), list(dict.values(self.obj))
 
     def write(self, keys: Sequence[Any], values: Sequence[Any]) -> None:
-        kind: Any = base_of(type(self.obj))
+        kind: Any = codec.base_of(type(self.obj))
         kind.clear(self.obj)
         for key, value in zip(keys, values, strict=True):
             kind.__setitem__(self.obj, key, value)
@@ -207,7 +189,7 @@ class Cell(Named):
         try:
             return {"value": self.obj.cell_contents}
         except ValueError:
-            return {"value": MISSING}
+            return {"value": codec.MISSING}
 
     def put(self, name: str, value: Any) -> None:
         del name
@@ -231,7 +213,7 @@ class MappingVariables(Named):
 
     def fields(self) -> dict[str, Any]:
         names = list(self.obj) if self.whole else self.names
-        return {name: self.obj.get(name, MISSING) for name in names}
+        return {name: self.obj.get(name, codec.MISSING) for name in names}
 
     def put(self, name: str, value: Any) -> None:
         self.obj[name] = value
@@ -290,16 +272,16 @@ class Value(Holder):
     def reset(self) -> None:
         """Do nothing: no copy is recorded."""
 
-    def capture(self, tensors: Tensors, key: str) -> Json:
+    def capture(self, tensors: codec.Tensors, key: str) -> codec.Json:
         """Return the current value; arrays go into ``tensors`` under names that begin with ``key``."""
         raise NotImplementedError
 
-    def mismatch(self, saved: Json, tensors: Mapping[str, Any]) -> str | None:
+    def mismatch(self, saved: codec.Json, tensors: Mapping[str, Any]) -> str | None:
         """Return a description of the mismatch of ``saved``; None if it fits."""
         del saved, tensors
         return None
 
-    def restore(self, saved: Json, tensors: Mapping[str, Any]) -> None:
+    def restore(self, saved: codec.Json, tensors: Mapping[str, Any]) -> None:
         raise NotImplementedError
 
 
@@ -309,9 +291,9 @@ class Array(Value):
     __slots__ = ("copy",)
 
     def token(self) -> Any:
-        digest = digest_of(np.ascontiguousarray(self.obj).view(np.ndarray))
+        digest = codec.digest_of(np.ascontiguousarray(self.obj).view(np.ndarray))
         if isinstance(self.obj, np.ma.MaskedArray):
-            return digest, digest_of(np.ma.getmaskarray(self.obj)), repr(self.obj.fill_value)
+            return digest, codec.digest_of(np.ma.getmaskarray(self.obj)), repr(self.obj.fill_value)
         return digest
 
     def begin(self) -> None:
@@ -338,16 +320,16 @@ class Array(Value):
             self.obj.harden_mask()
         self.obj.fill_value = values.fill_value
 
-    def capture(self, tensors: Tensors, key: str) -> Json:
-        return put_array(self.obj, tensors, key)
+    def capture(self, tensors: codec.Tensors, key: str) -> codec.Json:
+        return codec.put_array(self.obj, tensors, key)
 
-    def mismatch(self, saved: Json, tensors: Mapping[str, Any]) -> str | None:
-        saved_form = form_of(take_array(saved, tensors))
-        form = form_of(self.obj)
+    def mismatch(self, saved: codec.Json, tensors: Mapping[str, Any]) -> str | None:
+        saved_form = codec.form_of(codec.take_array(saved, tensors))
+        form = codec.form_of(self.obj)
         return None if saved_form == form else f"was an array, {saved_form}, and is {form} now"
 
-    def restore(self, saved: Json, tensors: Mapping[str, Any]) -> None:
-        self._assign(take_array(saved, tensors))
+    def restore(self, saved: codec.Json, tensors: Mapping[str, Any]) -> None:
+        self._assign(codec.take_array(saved, tensors))
 
 
 class Generator(Value):
@@ -356,19 +338,19 @@ class Generator(Value):
     __slots__ = ()
 
     def token(self) -> Any:
-        return state_of_generator(self.obj)
+        return codec.state_of_generator(self.obj)
 
     def changed(self) -> bool:
         return pickle.dumps(self.token()) != pickle.dumps(self.initial)
 
     def reset(self) -> None:
-        set_state_of_generator(self.obj, self.initial)
+        codec.set_state_of_generator(self.obj, self.initial)
 
-    def capture(self, tensors: Tensors, key: str) -> Json:
-        return encode(state_of_generator(self.obj), key, tensors)
+    def capture(self, tensors: codec.Tensors, key: str) -> codec.Json:
+        return codec.encode(codec.state_of_generator(self.obj), key, tensors)
 
-    def restore(self, saved: Json, tensors: Mapping[str, Any]) -> None:
-        set_state_of_generator(self.obj, decode(saved, tensors))
+    def restore(self, saved: codec.Json, tensors: Mapping[str, Any]) -> None:
+        codec.set_state_of_generator(self.obj, codec.decode(saved, tensors))
 
 
 class Variable(Value):
@@ -393,43 +375,43 @@ class Variable(Value):
         self.copy = [np.array(value) for value in values] if small else []
 
     def reset(self) -> None:
-        for replica, value in zip(replicas_of(self.obj), self.copy, strict=False):
+        for replica, value in zip(codec.replicas_of(self.obj), self.copy, strict=False):
             replica.assign(value)
         trainable = self.initial[0] if isinstance(self.initial, tuple) else self.initial
         if trainable is not None and getattr(self.obj, "_trainable", None) != trainable:
             # A tf.Variable has no public setter.
             self.obj._trainable = trainable
 
-    def capture(self, tensors: Tensors, key: str) -> Json:
-        saved: dict[str, Json] = {"trainable": getattr(self.obj, "_trainable", None)}
+    def capture(self, tensors: codec.Tensors, key: str) -> codec.Json:
+        saved: dict[str, codec.Json] = {"trainable": getattr(self.obj, "_trainable", None)}
         if not self.covered:
             if self.obj.dtype == tf.string:
-                saved["text"] = encode(np.asarray(self._values()[0]).tolist(), key, tensors)
+                saved["text"] = codec.encode(np.asarray(self._values()[0]).tolist(), key, tensors)
             else:
-                hold_replicas(self.obj, key, tensors)
+                codec.hold_replicas(self.obj, key, tensors)
                 saved["t"] = key
         return saved
 
     def _values(self) -> list[Any]:
-        return [replica.read_value() for replica in replicas_of(self.obj)]
+        return [replica.read_value() for replica in codec.replicas_of(self.obj)]
 
-    def mismatch(self, saved: Json, tensors: Mapping[str, Any]) -> str | None:
+    def mismatch(self, saved: codec.Json, tensors: Mapping[str, Any]) -> str | None:
         if "t" not in saved or self.covered:
             return None
         array = tensors.get(saved["t"])
         if array is None:
             return f"the tensor {saved['t']!r} is missing"
-        saved_form = form_of(array)
-        form = form_of(self.obj)
+        saved_form = codec.form_of(array)
+        form = codec.form_of(self.obj)
         return None if saved_form == form else f"was a variable, {saved_form}, and is {form} now"
 
-    def restore(self, saved: Json, tensors: Mapping[str, Any]) -> None:
+    def restore(self, saved: codec.Json, tensors: Mapping[str, Any]) -> None:
         if saved["trainable"] is not None and hasattr(self.obj, "_trainable"):
             self.obj._trainable = saved["trainable"]
         if "text" in saved:
-            self.obj.assign(decode(saved["text"], tensors))
+            self.obj.assign(codec.decode(saved["text"], tensors))
         elif "t" in saved and not self.covered:
-            assign_replicas(self.obj, saved["t"], tensors)
+            codec.assign_replicas(self.obj, saved["t"], tensors)
 
 
 def _has_value(variable: Any) -> bool:
@@ -439,7 +421,7 @@ def _has_value(variable: Any) -> bool:
 
 def _digest_of_tensor(value: Any) -> str:
     array = np.asarray(value)
-    return repr(array.tolist()) if array.dtype.kind == "O" else digest_of(array)
+    return repr(array.tolist()) if array.dtype.kind == "O" else codec.digest_of(array)
 
 
 class Cache(Value):
@@ -450,10 +432,10 @@ class Cache(Value):
     def token(self) -> Any:
         return tuple(map(id, cached_values(self.obj)))
 
-    def capture(self, tensors: Tensors, key: str) -> Json:
+    def capture(self, tensors: codec.Tensors, key: str) -> codec.Json:
         del tensors
         description = (
             "a cache of functools whose function reads a value that training has changed, so it "
             "would contain other results in a resumed trial; keep the results in your own dict"
         )
-        raise NotPlainError(key, self.obj, description)
+        raise codec.NotPlainError(key, self.obj, description)

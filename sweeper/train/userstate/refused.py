@@ -27,18 +27,7 @@ from tensorflow.python.ops import gen_dataset_ops
 
 from sweeper.inspection.sorts import HEAP, IMMUTABLE, class_name, fields_of, module_of
 from sweeper.inspection.walk import frame_of
-from sweeper.train.codec import (
-    MISSING,
-    OBJECT_ARRAY,
-    SETS,
-    Json,
-    NotPlainError,
-    Tensors,
-    UnplaceableError,
-    digest_of,
-    is_json_leaf,
-    same,
-)
+from sweeper.train import codec
 from sweeper.train.userstate.holders import Value
 
 _MOST_PICKLED = 4 << 20
@@ -85,19 +74,19 @@ class Uncaptured(Value):
     def begin(self) -> None:
         super().begin()
         # Some pickles differ each time, and are not compared.
-        self.comparable = self.kind.stable or same(self.initial, self.token())
+        self.comparable = self.kind.stable or codec.same(self.initial, self.token())
 
     def changed(self) -> bool:
-        if self.initial is MISSING:
+        if self.initial is codec.MISSING:
             return True
-        return self.comparable and not same(self.token(), self.initial)
+        return self.comparable and not codec.same(self.token(), self.initial)
 
     def reset(self) -> None:
-        raise UnplaceableError(self.kind.what)
+        raise codec.UnplaceableError(self.kind.what)
 
-    def capture(self, tensors: Tensors, key: str) -> Json:
+    def capture(self, tensors: codec.Tensors, key: str) -> codec.Json:
         del tensors
-        raise NotPlainError(key, self.obj, self.kind.what, self.kind.advice)
+        raise codec.NotPlainError(key, self.obj, self.kind.what, self.kind.advice)
 
 
 _OUTPUT: tuple[type, ...] = (
@@ -138,7 +127,7 @@ def _reduced_iterator(value: Any) -> tuple[Any, ...] | None:
 
 
 def _of_iterator(value: Any, depth: int = 0) -> Any:
-    if is_json_leaf(value) or depth > _DEEPEST:
+    if codec.is_json_leaf(value) or depth > _DEEPEST:
         return value
     if isinstance(value, tuple):
         return tuple(_of_iterator(part, depth + 1) for part in value)
@@ -168,7 +157,7 @@ def _of_file(file: Any) -> Any:
     try:
         return file.tell()
     except (OSError, ValueError):  # a text file in an iteration
-        return MISSING
+        return codec.MISSING
 
 
 def _of_table(obj: Any) -> Any:
@@ -181,7 +170,7 @@ def _of_dataset_iterator(obj: Any) -> Any:
     try:
         state = gen_dataset_ops.serialize_iterator(obj._iterator_resource, external_state_policy=2)
     except tf.errors.FailedPreconditionError:
-        return MISSING
+        return codec.MISSING
     return bytes(tf.io.serialize_tensor(state).numpy())
 
 
@@ -266,7 +255,7 @@ def _of_content(obj: Any) -> str | None:
             return {
                 name: value
                 for name, value in state.items()
-                if attributes.get(name, MISSING) is not value
+                if attributes.get(name, codec.MISSING) is not value
             }
         return state
 
@@ -280,8 +269,10 @@ def _of_reader(obj: Any) -> Any:
         *fields_of(obj).values(),
         *(v for v in gc.get_referents(obj) if not isinstance(v, type | dict)),
     ]
-    parts = tuple(value if is_json_leaf(value) else _of_iterator(value) for value in referents)
-    return MISSING if content is None and not parts else (content, parts)
+    parts = tuple(
+        value if codec.is_json_leaf(value) else _of_iterator(value) for value in referents
+    )
+    return codec.MISSING if content is None and not parts else (content, parts)
 
 
 _ITERATOR = Kind(
@@ -301,17 +292,17 @@ _PANDAS = Kind(
     (),
     "a frame or series of pandas",
     "collect the values in a list or in a dict of lists, and make the frame when training has ended",
-    lambda frame: _pickled(frame) or MISSING,
+    lambda frame: _pickled(frame) or codec.MISSING,
 )
-_OBJECTS = Kind((), *OBJECT_ARRAY, lambda array: tuple(array.flat))
-SET = Kind((), *SETS, lambda obj: (set.__sizeof__(obj), *set.__iter__(obj)))
+_OBJECTS = Kind((), *codec.OBJECT_ARRAY, lambda array: tuple(array.flat))
+SET = Kind((), *codec.SETS, lambda obj: (set.__sizeof__(obj), *set.__iter__(obj)))
 """A set, by its order of iteration and the size of its hash table."""
 
 BUFFER = Kind(
     (),
     "a buffer of bytes (bytearray, array.array, ctypes)",
     "keep a NumPy array",
-    lambda buffer: digest_of(np.frombuffer(memoryview(buffer).tobytes(), np.uint8)),
+    lambda buffer: codec.digest_of(np.frombuffer(memoryview(buffer).tobytes(), np.uint8)),
 )
 _BY_CLASS = (
     Kind(
@@ -324,7 +315,7 @@ _BY_CLASS = (
         (tf.queue.QueueBase,),
         "a TensorFlow queue whose elements no API can read",
         "use collections.deque",
-        lambda queue: 0 if int(queue.size()) == 0 else MISSING,
+        lambda queue: 0 if int(queue.size()) == 0 else codec.MISSING,
     ),
     Kind(
         (iterator_ops.OwnedIterator,),
@@ -364,7 +355,7 @@ _BY_CLASS = (
         (contextvars.ContextVar,),
         "a context variable",
         "keep the value in an attribute or in a variable of the module",
-        lambda variable: (variable.get(MISSING),),
+        lambda variable: (variable.get(codec.MISSING),),
     ),
     Kind(
         (np.random.SeedSequence,),

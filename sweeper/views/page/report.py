@@ -21,15 +21,7 @@ from sweeper.db.repository import Repository
 from sweeper.declarations.settings import Settings
 from sweeper.errors import UsageError
 from sweeper.support.installation import VERSION, install_command
-from sweeper.views.page.payload import (
-    LOG_BYTES,
-    Advice,
-    importances,
-    joined,
-    log_tail,
-    study_json,
-    trial_json,
-)
+from sweeper.views.page import payload
 
 if TYPE_CHECKING:
     import jinja2
@@ -53,28 +45,29 @@ def make_report(
     *,
     output: Path | None = None,
     force: bool = False,
-    advice: Advice | None = None,
+    advice: payload.Advice | None = None,
 ) -> Path:
     """Write the page of a study, by default to ``STUDY-report.html`` here, and return its path.
 
     With ``force``, also a file that is not a report is replaced.
     """
     made_at = datetime.now(UTC)
-    advice = advice or Advice()
+    advice = advice or payload.Advice()
     with Database.open(settings.storage, create=False, patience=PATIENCE) as database:
         repository = Repository(database)
         results = repository.results(study)
-        head = study_json(repository, results, advice.study(results.status), made_at)
-    head |= {"importance": importances(results), "all": True, "version": ""}
+        head = payload.study_json(repository, results, advice.study(results.status), made_at)
+    head |= {"importance": payload.importances(results), "all": True, "version": ""}
     if results.status.finished < results.status.target:
         head["notices"].append("The study is not finished; this page shows its present state.")
-    most = min(_LOGS_BYTES // max(len(results.trials), 1), LOG_BYTES)
-    logs = [log_tail(settings.runs_dir, trial, most) for trial in results.trials]
+    most = min(_LOGS_BYTES // max(len(results.trials), 1), payload.LOG_BYTES)
+    logs = [payload.log_tail(settings.runs_dir, trial, most) for trial in results.trials]
     trials = [
-        trial_json(t, advice.trial(t), log) for t, log in zip(results.trials, logs, strict=True)
+        payload.trial_json(t, advice.trial(t), log)
+        for t, log in zip(results.trials, logs, strict=True)
     ]
     page = output or Path(f"{study}-report.html")
-    html = file_of(study, joined(head, trials), f"{made_at:%Y-%m-%d %H:%M:%S} UTC")
+    html = file_of(study, payload.joined(head, trials), f"{made_at:%Y-%m-%d %H:%M:%S} UTC")
     write(html, page, force=force)
     return page
 

@@ -8,34 +8,13 @@ activity has a line too. Of a trial's epochs about ten are reported, including t
 import threading
 import time
 from collections.abc import Callable
-from typing import Literal, Self, TextIO
+from contextlib import AbstractContextManager
+from typing import Literal, TextIO
 
-from sweeper.records.events import (
-    AttemptEnded,
-    AttemptStarted,
-    CheckpointKept,
-    CheckpointMeasured,
-    ChecksOpened,
-    Doing,
-    EpochFinished,
-    Event,
-    Notice,
-    Remark,
-    StepsDone,
-    StudyOpened,
-    TrainingStarted,
-    TrialVerified,
-)
+from sweeper.records import events
 from sweeper.records.printing import counted
 from sweeper.support.shown import shown_url
-from sweeper.views.formats import (
-    metrics_text,
-    one_line,
-    params_text,
-    size_text,
-    time_text,
-    value_text,
-)
+from sweeper.views import formats
 from sweeper.views.tables import directions_text
 from sweeper.views.terminal.model import RunState
 
@@ -66,42 +45,40 @@ class EventLines:
         self._errors: dict[str, int] = {}
         self.objective: str | None = None
 
-    def line(self, event: Event) -> str | None:
+    def line(self, event: events.Event) -> str | None:
         """Return the line of ``event`` without its end; None if it has none.
 
         An attempt's first line is that of its `TrainingStarted`, which has the parameters and the step.
         The objective is the first of the metrics.
         """
         match event:
-            case StudyOpened() | ChecksOpened():
+            case events.StudyOpened() | events.ChecksOpened():
                 return self._opening(event)
-            case AttemptStarted():
+            case events.AttemptStarted():
                 self._attempts[event.trial] = event.attempt
                 return None
-            case Notice():
-                return f"notice: {one_line(event.message)}"
-            case TrialVerified():
-                return f"trial {event.trial} verified {event.verdict} {time_text(event.seconds)}"
-            case CheckpointKept():
-                line = (
-                    f"trial {event.trial} checkpoint at step {event.step} {size_text(event.bytes)}"
-                )
+            case events.Notice():
+                return f"notice: {formats.one_line(event.message)}"
+            case events.TrialVerified():
+                return f"trial {event.trial} verified {event.verdict} {formats.time_text(event.seconds)}"
+            case events.CheckpointKept():
+                line = f"trial {event.trial} checkpoint at step {event.step} {formats.size_text(event.bytes)}"
                 if event.seconds is not None:
-                    line += f" in {time_text(event.seconds)}"
+                    line += f" in {formats.time_text(event.seconds)}"
                 if event.stalled_seconds is not None:
-                    line += f", training waited {time_text(event.stalled_seconds)}"
+                    line += f", training waited {formats.time_text(event.stalled_seconds)}"
                 return line
-            case CheckpointMeasured():
-                metrics = metrics_text(event.metrics, self.objective)
+            case events.CheckpointMeasured():
+                metrics = formats.metrics_text(event.metrics, self.objective)
                 return f"trial {event.trial} measured at step {event.step} {metrics}".rstrip()
-            case TrainingStarted() | EpochFinished() | AttemptEnded():
+            case events.TrainingStarted() | events.EpochFinished() | events.AttemptEnded():
                 return self._training(event)
             case _:
                 return None
 
-    def _opening(self, event: StudyOpened | ChecksOpened) -> str:
+    def _opening(self, event: events.StudyOpened | events.ChecksOpened) -> str:
         workers = counted(event.workers, "worker")
-        if isinstance(event, ChecksOpened):
+        if isinstance(event, events.ChecksOpened):
             self.objective = event.objective
             return f"study {event.study}: 0/{event.total} {event.done}, {workers}"
         status = event.status
@@ -112,32 +89,34 @@ class EventLines:
         storage = f"storage {shown_url(event.storage)}"
         return f"study {status.study}: {objectives}{progress}, {workers}, {storage}"
 
-    def _training(self, event: TrainingStarted | EpochFinished | AttemptEnded) -> str:
-        if isinstance(event, TrainingStarted):
+    def _training(
+        self, event: events.TrainingStarted | events.EpochFinished | events.AttemptEnded
+    ) -> str:
+        if isinstance(event, events.TrainingStarted):
             self.epochs[event.trial] = event.epochs
             attempt = self._attempts.get(event.trial, 1)
             start = f"resumed at step {event.start_step}" if event.start_step else "started"
-            params = params_text(event.params)
+            params = formats.params_text(event.params)
             return f"trial {event.trial} attempt {attempt} {start} {params}".rstrip()
-        if isinstance(event, EpochFinished):
+        if isinstance(event, events.EpochFinished):
             epochs = self.epochs.get(event.trial)
             of = "" if epochs is None else f"/{epochs}"
-            metrics = metrics_text(event.metrics, self.objective)
-            seconds = time_text(event.seconds)
+            metrics = formats.metrics_text(event.metrics, self.objective)
+            seconds = formats.time_text(event.seconds)
             return f"trial {event.trial} epoch {event.epoch + 1}{of} {metrics} in {seconds}"
         if event.reuses is not None:
             same = f"has the parameters of trial {event.reuses} and takes its result"
             return f"trial {event.trial} {same}"
-        value = "" if event.value is None else f" value={value_text(event.value, 6)}"
+        value = "" if event.value is None else f" value={formats.value_text(event.value, 6)}"
         error = ""
         if event.error is not None:
             first = self._errors.setdefault(event.error, event.trial)
             same = f" with the error of trial {first}"
-            error = f" {one_line(event.error)}" if first == event.trial else same
+            error = f" {formats.one_line(event.error)}" if first == event.trial else same
         return f"trial {event.trial} attempt {event.attempt} {event.outcome}{value}{error}"
 
 
-class LineProgress:
+class LineProgress(AbstractContextManager["LineProgress"]):
     """A listener that writes one line for each reported event; safe for several threads."""
 
     def __init__(
@@ -155,13 +134,10 @@ class LineProgress:
         self._waiting = verbosity != "quiet"
         self._next_step = 0.0
 
-    def __enter__(self) -> Self:
-        return self
-
     def __exit__(self, *error: object) -> None:
         pass
 
-    def __call__(self, event: Event) -> None:
+    def __call__(self, event: events.Event) -> None:
         # So that lines of two slots do not mix, and are in the order of the state that they show.
         with self._lock:
             self._state.apply(event)
@@ -172,41 +148,44 @@ class LineProgress:
                 event, self._verbosity, self._lines.epochs.get(trial)
             ):
                 return
-            opens = isinstance(event, StudyOpened | ChecksOpened)
-            stateless = opens or isinstance(event, Notice)
+            opens = isinstance(event, events.StudyOpened | events.ChecksOpened)
+            stateless = opens or isinstance(event, events.Notice)
             self._write(line if stateless else self._with_state(event, line))
-            if self._waiting and isinstance(event, TrainingStarted):
+            if self._waiting and isinstance(event, events.TrainingStarted):
                 self._write(f"trial {trial}: tracing and running its first step ...")
 
-    def _with_state(self, event: Event, line: str) -> str:
+    def _with_state(self, event: events.Event, line: str) -> str:
         """Return the line with the run's state, without what does not fit; no error is cut."""
         room = WIDTH - len(self._state.brief())
         if len(line) <= room:
             return f"{line}{self._state.brief()}"
         state = self._state.brief(leads=False)
         words = line.split(" ")
-        trailing_words = int(isinstance(event, EpochFinished))
-        if isinstance(event, TrainingStarted | EpochFinished) and len(line) + len(state) > WIDTH:
+        trailing_words = int(isinstance(event, events.EpochFinished))
+        if (
+            isinstance(event, events.TrainingStarted | events.EpochFinished)
+            and len(line) + len(state) > WIDTH
+        ):
             # An epoch's seconds are its last word.
             words[len(words) - trailing_words : len(words) - trailing_words] = ["…"]
             while len(" ".join(words)) + len(state) > WIDTH and len(words) > _LEAST_WORDS:
                 del words[-2 - trailing_words]
         return f"{' '.join(words)}{state}"
 
-    def _write_activity(self, event: Event) -> None:
+    def _write_activity(self, event: events.Event) -> None:
         """Write the current activity before the end of the run's first epoch."""
-        if isinstance(event, EpochFinished | AttemptEnded | TrialVerified):
+        if isinstance(event, events.EpochFinished | events.AttemptEnded | events.TrialVerified):
             self._waiting = False
         if not self._waiting:
             return
         match event:
-            case Doing(trial=None):
+            case events.Doing(trial=None):
                 self._write(f"{event.what} ...")
-            case Doing():
+            case events.Doing():
                 self._write(f"trial {event.trial}: {event.what} ...")
-            case AttemptStarted():
+            case events.AttemptStarted():
                 self._write(f"trial {event.trial}: starting ...")
-            case StepsDone() if self._clock() >= self._next_step:
+            case events.StepsDone() if self._clock() >= self._next_step:
                 self._next_step = self._clock() + STEP_SECONDS
                 self._write(
                     f"trial {event.trial}: in epoch {event.epoch + 1}, at step {event.step} ..."
@@ -217,18 +196,18 @@ class LineProgress:
         self._stream.flush()
 
 
-def is_reported(event: Event, verbosity: Verbosity, epochs: int | None = None) -> bool:
+def is_reported(event: events.Event, verbosity: Verbosity, epochs: int | None = None) -> bool:
     """Return whether ``event`` is reported; ``epochs`` is the number of epochs of its trial, if known."""
     match event:
-        case Notice():
-            return verbosity != "quiet" or not isinstance(event, Remark)
-        case AttemptEnded():
+        case events.Notice():
+            return verbosity != "quiet" or not isinstance(event, events.Remark)
+        case events.AttemptEnded():
             return verbosity != "quiet" or event.outcome in _GONE_WRONG
-        case TrialVerified():
+        case events.TrialVerified():
             return verbosity != "quiet" or event.verdict == "differs"
-        case CheckpointKept():
+        case events.CheckpointKept():
             return verbosity == "verbose" and event.seconds is not None
-        case EpochFinished() if verbosity == "normal" and epochs is not None:
+        case events.EpochFinished() if verbosity == "normal" and epochs is not None:
             every = max(1, epochs // MOST_EPOCHS)
             number = event.epoch + 1
             return number in (1, epochs) or number % every == 0

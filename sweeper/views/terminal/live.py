@@ -32,21 +32,7 @@ from rich.progress import (
 from rich.table import Column
 from rich.text import Text
 
-from sweeper.records.events import (
-    AttemptEnded,
-    AttemptStarted,
-    CheckpointKept,
-    Doing,
-    EpochFinished,
-    Event,
-    Listener,
-    Notice,
-    RunStopping,
-    StepsDone,
-    StudyOpened,
-    TrainingStarted,
-    TrialVerified,
-)
+from sweeper.records import events
 from sweeper.views.formats import metrics_text
 from sweeper.views.tables import STATE_STYLES, directions_text
 from sweeper.views.terminal.lines import EventLines, LineProgress, Verbosity
@@ -118,60 +104,60 @@ class LiveProgress(Progress):
         yield from self.state.lines(self.stop_with)
         yield self.make_tasks_table(self.tasks)
 
-    def __call__(self, event: Event) -> None:
+    def __call__(self, event: events.Event) -> None:
         self.state.apply(event)
         self._apply(event)
         line = self._lines.line(event)
         style = self._style(event)
         if line is not None and style is not None:
             self._print(Text(line, style=style))
-        if isinstance(event, RunStopping):
+        if isinstance(event, events.RunStopping):
             # Trials may be gone before the table is drawn the next time.
             self.refresh()
 
     def _print(self, line: Text) -> None:
         self.console.print(line)
 
-    def _style(self, event: Event) -> str | None:
+    def _style(self, event: events.Event) -> str | None:
         """Return the style of the line above the table; None if the event has none."""
         match event:
-            case AttemptEnded():
+            case events.AttemptEnded():
                 return STATE_STYLES.get(event.outcome, "bold red")
-            case TrialVerified():
+            case events.TrialVerified():
                 return _VERDICTS[event.verdict]
-            case Notice():
+            case events.Notice():
                 return "yellow"
-            case StudyOpened() if directions_text(event):
+            case events.StudyOpened() if directions_text(event):
                 return "dim"
-            case TrainingStarted() if event.start_step:
+            case events.TrainingStarted() if event.start_step:
                 return "cyan"
-            case TrainingStarted() | EpochFinished() if self._verbose:
+            case events.TrainingStarted() | events.EpochFinished() if self._verbose:
                 return "dim"
-            case CheckpointKept() if self._verbose and event.seconds is not None:
+            case events.CheckpointKept() if self._verbose and event.seconds is not None:
                 return "dim"
             case _:
                 return None
 
-    def _apply(self, event: Event) -> None:
+    def _apply(self, event: events.Event) -> None:
         match event:
-            case Doing() if event.trial is not None:
+            case events.Doing() if event.trial is not None:
                 self.update(self._row(event.trial), phase=event.what)
-            case AttemptStarted():
+            case events.AttemptStarted():
                 self._row(event.trial)
-            case TrainingStarted():
+            case events.TrainingStarted():
                 row = self._row(event.trial)
                 total = event.epochs * event.steps_per_epoch
                 # So that steps of an earlier attempt are not in its rate.
                 self.reset(row, completed=event.start_step)
                 self.update(row, total=total or None)
                 self._step(row, event.start_step, event.start_epoch, epochs=event.epochs)
-            case StepsDone():
+            case events.StepsDone():
                 self._step(self._row(event.trial), event.step, event.epoch)
-            case EpochFinished():
+            case events.EpochFinished():
                 row = self._row(event.trial)
                 self._step(row, event.step, event.epoch + 1)
                 self.update(row, metrics=metrics_text(event.metrics, self._lines.objective))
-            case AttemptEnded() if event.trial in self._rows:
+            case events.AttemptEnded() if event.trial in self._rows:
                 self.remove_task(self._rows.pop(event.trial))
 
     def _row(self, trial: int) -> TaskID:
@@ -250,7 +236,6 @@ class NotebookProgress(LiveProgress):
         self.show()
 
     def show(self) -> None:
-        """Update the output."""
         self._handle.update(self._content(), raw=True)
 
     def _print(self, line: Text) -> None:
@@ -301,7 +286,7 @@ def progress_listener(
 
 
 @contextmanager
-def listening(listener: Listener | None, *first: Event) -> Iterator[Listener]:
+def listening(listener: events.Listener | None, *first: events.Event) -> Iterator[events.Listener]:
     """Return the caller's listener, or one that shows the progress, which gets the ``first`` events."""
     if listener is not None:
         yield listener

@@ -15,24 +15,11 @@ from typing import Any
 from rich.text import Text
 
 from sweeper.declarations.repeating import Repeating
+from sweeper.records import events
 from sweeper.records.configurations import (
     ConfigurationRecord,
     configurations_of,
     leader_sentence,
-)
-from sweeper.records.events import (
-    AttemptEnded,
-    AttemptStarted,
-    CheckpointMeasured,
-    ChecksOpened,
-    Doing,
-    Event,
-    RungDecided,
-    RunStopping,
-    StudyCounted,
-    StudyOpened,
-    TrainingStarted,
-    TrialVerified,
 )
 from sweeper.records.printing import trials_named
 from sweeper.records.results import BestTrial, Params, StudyStatus, TrialStatus, leader_of
@@ -51,46 +38,46 @@ class RunState:
         self._clock = clock
         self._start = clock()
         self._lock = threading.Lock()
-        self._opened: StudyOpened | ChecksOpened | None = None
+        self._opened: events.StudyOpened | events.ChecksOpened | None = None
         self._status = StudyStatus("", 0)
         self._best: BestTrial | None = None
         self._states: dict[int, str] = {}
         self._params: dict[int, Params] = {}
         self._ended: dict[int, TrialStatus] = {}
         self._checked = 0
-        self._stopping: RunStopping | None = None
+        self._stopping: events.RunStopping | None = None
         self._doing = "opening the study"
 
-    def apply(self, event: Event) -> None:
+    def apply(self, event: events.Event) -> None:
         """Apply one event. Events of attempts without a start are accepted."""
         # Slots report from their threads while another thread draws.
         with self._lock:
-            if isinstance(event, StudyOpened | ChecksOpened):
+            if isinstance(event, events.StudyOpened | events.ChecksOpened):
                 self._opened = event
             match event:
-                case StudyOpened() | StudyCounted():
+                case events.StudyOpened() | events.StudyCounted():
                     self._status = event.status
                     self._lead(event.status.best)
                     # Another worker may have resumed a trial that stopped here.
                     lasting = ("running", *_RESULTS)
                     self._states = {n: s for n, s in self._states.items() if s in lasting}
-                case AttemptStarted():
+                case events.AttemptStarted():
                     self._doing = ""
                     self._states[event.trial] = "running"
-                case TrainingStarted():
+                case events.TrainingStarted():
                     self._params[event.trial] = event.params
-                case AttemptEnded():
+                case events.AttemptEnded():
                     self._end(event)
-                case RungDecided():
+                case events.RungDecided():
                     self._states.update(dict.fromkeys(event.ended, "pruned"))
-                case TrialVerified() | CheckpointMeasured():
+                case events.TrialVerified() | events.CheckpointMeasured():
                     self._checked += 1
-                case RunStopping():
+                case events.RunStopping():
                     self._stopping = event
-                case Doing(trial=None):
+                case events.Doing(trial=None):
                     self._doing = event.what
 
-    def _end(self, event: AttemptEnded) -> None:
+    def _end(self, event: events.AttemptEnded) -> None:
         ends = event.outcome in (*_RESULTS, "paused")
         # A trial that takes another one's result waits for it until the next count.
         other = "interrupted" if event.reuses is None else "waiting"
@@ -115,14 +102,14 @@ class RunState:
         opened = self._opened
         if opened is None:
             return ""
-        return opened.status.study if isinstance(opened, StudyOpened) else opened.study
+        return opened.status.study if isinstance(opened, events.StudyOpened) else opened.study
 
     def brief(self, *, leads: bool = True) -> str:
         """Return the end of a line of the log: finished and total trials, and the best so far if it ``leads``."""
         with self._lock:
             if self._opened is None:
                 return ""
-            if isinstance(self._opened, ChecksOpened):
+            if isinstance(self._opened, events.ChecksOpened):
                 return f" [{self._checks(self._opened)}]"
             current = self._current_status()
             return f" [{current.finished}/{current.target} done{self._leader(current) if leads else ''}]"
@@ -137,7 +124,7 @@ class RunState:
             doing = [Text(f"{self._doing} ...", style="dim")] if self._doing else []
             if self._opened is None:
                 return iter(doing)
-            if isinstance(self._opened, ChecksOpened):
+            if isinstance(self._opened, events.ChecksOpened):
                 counts = f"  {self._checks(self._opened)}"
                 lines = [Text.assemble((self._opened.study, "bold"), counts, seconds)]
             else:
@@ -151,7 +138,7 @@ class RunState:
                 lines += self._advice(stop)
             return iter(lines)
 
-    def _checks(self, opened: ChecksOpened) -> str:
+    def _checks(self, opened: events.ChecksOpened) -> str:
         return f"{self._checked}/{opened.total} {opened.done}"
 
     def _current_status(self) -> StudyStatus:
@@ -190,7 +177,7 @@ class RunState:
     @property
     def _repeating(self) -> Repeating:
         opened = self._opened
-        return opened.repeating if isinstance(opened, StudyOpened) else Repeating()
+        return opened.repeating if isinstance(opened, events.StudyOpened) else Repeating()
 
     def _leader(self, current: StudyStatus) -> str:
         best = self._best
@@ -226,7 +213,7 @@ class RunState:
     def _advice(self, stop: str) -> list[Text]:
         """Return the effect of ``stop``, or, after it, which trials have not stopped and how to resume."""
         opened = self._opened
-        if not isinstance(opened, StudyOpened):
+        if not isinstance(opened, events.StudyOpened):
             return [Text(f"{stop} stops; the results so far are stored", style="dim")]
         resume = opened.resume_command
         if self._stopping is None:

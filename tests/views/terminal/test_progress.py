@@ -18,15 +18,7 @@ from notebooks import kernel
 from terminals import OPENED, Watched
 
 from sweeper.declarations.repeating import Repeating
-from sweeper.records.events import (
-    AttemptEnded,
-    AttemptStarted,
-    EpochFinished,
-    Notice,
-    RunStopping,
-    StepsDone,
-    TrainingStarted,
-)
+from sweeper.records import events
 from sweeper.records.results import StudyStatus
 from sweeper.views.terminal import live
 from sweeper.views.terminal.lines import LineProgress
@@ -38,9 +30,11 @@ def test_threads_may_tell_it_at_once():
 
     def tell(worker):
         for trial in range(worker * 4, worker * 4 + 4):
-            run.after(0, AttemptStarted(trial, 1), TrainingStarted(trial, {}, 10, 120, 0))
+            run.after(
+                0, events.AttemptStarted(trial, 1), events.TrainingStarted(trial, {}, 10, 120, 0)
+            )
             list(run.listener.state.lines("Ctrl-C"))
-            run.after(0, AttemptEnded(trial, 1, "complete", 0.5))
+            run.after(0, events.AttemptEnded(trial, 1, "complete", 0.5))
 
     with run.listener:
         run.after(0, OPENED)
@@ -57,7 +51,7 @@ def test_a_long_first_epoch_is_told_of_every_ten_seconds():
     stream = io.StringIO()
     listener = LineProgress(stream, clock=lambda: moment)
     for step in range(45):
-        listener(StepsDone(4, 0, step))
+        listener(events.StepsDone(4, 0, step))
         moment += 1.0
     assert re.findall(r"at step (\d+)", stream.getvalue()) == ["0", "10", "20", "30", "40"]
 
@@ -93,9 +87,9 @@ def test_the_cell_shows_what_a_terminal_shows_and_how_to_go_on():
     with NotebookProgress(cell, lambda: 0.0) as progress:
         for event in (
             OPENED,
-            AttemptStarted(3, 2),
-            TrainingStarted(3, {"kind": "<b>x</b>"}, 10, 120, 540, 4),
-            EpochFinished(3, 4, 600, {"val_accuracy": 0.9, "loss": 0.1}, 2.0),
+            events.AttemptStarted(3, 2),
+            events.TrainingStarted(3, {"kind": "<b>x</b>"}, 10, 120, 540, 4),
+            events.EpochFinished(3, 4, 600, {"val_accuracy": 0.9, "loss": 0.1}, 2.0),
         ):
             progress(event)
         progress.show()
@@ -105,10 +99,10 @@ def test_the_cell_shows_what_a_terminal_shows_and_how_to_go_on():
         assert "trial 3 attempt 2 resumed at step 540 kind=<b>x</b>" in text_of(cell.shown[-1])
         assert "<b>" not in cell.shown[-1]
         assert "Interrupting the kernel checkpoints and stops" in text_of(cell.shown[-1])
-        progress(RunStopping("stopping"))
+        progress(events.RunStopping("stopping"))
         progress.show()
         assert "Interrupting the kernel again kills" in text_of(cell.shown[-1])
-        progress(AttemptEnded(3, 2, "interrupted"))
+        progress(events.AttemptEnded(3, 2, "interrupted"))
     assert "Interrupting" not in cell.shown[-1], "the run is over, and the cell keeps its state"
     assert cell.plain[-1] == "digits [3/16 done, best 0.9312 of trial 1]"
 
@@ -118,12 +112,12 @@ def test_a_thousand_epochs_and_ends_leave_a_short_cell():
     with NotebookProgress(cell) as progress:
         progress(OPENED)
         for trial in range(100):
-            progress(AttemptStarted(trial, 1))
-            progress(TrainingStarted(trial, {}, 10, 10, 0))
+            progress(events.AttemptStarted(trial, 1))
+            progress(events.TrainingStarted(trial, {}, 10, 10, 0))
             for epoch in range(10):
-                progress(EpochFinished(trial, epoch, epoch * 10, {"val_accuracy": 0.5}, 0.1))
-            progress(AttemptEnded(trial, 1, "complete", 0.5))
-            progress(Notice("the same again"))
+                progress(events.EpochFinished(trial, epoch, epoch * 10, {"val_accuracy": 0.5}, 0.1))
+            progress(events.AttemptEnded(trial, 1, "complete", 0.5))
+            progress(events.Notice("the same again"))
     assert len(cell.shown) == 2, "events alone show nothing: the clock does"
     text = text_of(cell.shown[-1])
     assert len(text.splitlines()) < 20
@@ -206,10 +200,10 @@ def test_the_lines_of_a_race_fit_count_all_rounds_and_lead_with_what_they_count(
     with LineProgress(stream) as progress:
         progress(opened)
         for number in range(6):
-            progress(AttemptStarted(number, 1))
-            progress(TrainingStarted(number, long, 3, 10, 0))
-            progress(EpochFinished(number, 0, 10, long, 1.0))
-            progress(AttemptEnded(number, 1, "complete", 0.5 + number % 2 / 10))
+            progress(events.AttemptStarted(number, 1))
+            progress(events.TrainingStarted(number, long, 3, 10, 0))
+            progress(events.EpochFinished(number, 0, 10, long, 1.0))
+            progress(events.AttemptEnded(number, 1, "complete", 0.5 + number % 2 / 10))
     lines = stream.getvalue().splitlines()
     assert all(len(line) <= 100 for line in lines if line.startswith("trial")), lines
     assert any("[1/4 done, no configuration complete]" in line for line in lines)
@@ -217,5 +211,5 @@ def test_the_lines_of_a_race_fit_count_all_rounds_and_lead_with_what_they_count(
     assert lines[-1].endswith("[6/6 done, configuration 8 leads, mean 0.6]")
     with LineProgress(stream := io.StringIO()) as progress:
         progress(OPENED)
-        progress(AttemptEnded(0, 1, "failed", None, "ValueError: " + "why " * 40))
+        progress(events.AttemptEnded(0, 1, "failed", None, "ValueError: " + "why " * 40))
     assert stream.getvalue().count("why") == 40, "an error is whole"
