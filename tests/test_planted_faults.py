@@ -92,7 +92,7 @@ FAULTS = (
     Fault(
         "what a callback's get_state returns is not in checkpoints",
         "train/state/state.py",
-        "CallbackStates(roots.callbacks, roots.tracked),",
+        "CallbackStates(roots.callbacks, roots.tracked, roots.directory),",
         "CallbackStates((), {}),",
         "train/test_resume_is_exact.py",
     ),

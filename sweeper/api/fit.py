@@ -21,7 +21,7 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
-from sweeper.checkpoint.identity import Origin, claim_directory, read_marker
+from sweeper.checkpoint.identity import Origin, claim_directory, hold_directory, read_marker
 from sweeper.checkpoint.reading import load_newest, read_kept
 from sweeper.checkpoint.store import CheckpointStore, sweep_leftovers
 from sweeper.checkpoint.writer import BackgroundWriter
@@ -273,7 +273,7 @@ def fit(  # noqa: PLR0917 - the signature of Model.fit
         initial_epoch=int(arguments.initial_epoch),
         verbose=verbose,
     )
-    with _stop_signals() as stopping:
+    with hold_directory(directory), _stop_signals() as stopping:
         observer = _Observer(parse_every(checkpoint_every), stopping)
         with BackgroundWriter(
             CheckpointStore(directory, origin=origin),

@@ -17,17 +17,21 @@ and ``.deleting-…`` are names of unfinished work, which readers ignore.
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import json
 import os
 import re
+import socket
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from sweeper.checkpoint.operations import NO_LINKS
-from sweeper.errors import CheckpointError, ForeignCheckpointError
+from sweeper.errors import CheckpointError, ForeignCheckpointError, UsageError
 from sweeper.records.printing import json_fields
 
 _CHECKPOINT = re.compile(r"step-(\d{9,})(?:\.(\d+))?")
@@ -219,6 +223,37 @@ def claim_directory(directory: Path, marker: Origin, *, adopt: bool = False) -> 
                 f"written: {error}; make it writable, or name another directory with --runs-dir"
             ) from error
         return
+
+
+LOCK_FILE = "lock"
+"""File in a directory of `sweeper.fit` that its process locks while it trains; it names the process."""
+
+
+@contextlib.contextmanager
+def hold_directory(directory: Path) -> Iterator[None]:
+    """Keep other processes from training in ``directory`` meanwhile.
+
+    The lock is this process's alone: it ends with the process, and programs that it has started do not have it.
+
+    Raises:
+        UsageError: Another process trains there.
+    """
+    with contextlib.ExitStack() as stack:
+        # A disk that is read-only, or has no locks, is used without one.
+        with contextlib.suppress(OSError):
+            file = os.open(directory / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            stack.callback(os.close, file)
+            try:
+                fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                holder = os.read(file, 200).decode(errors="replace").strip()
+                raise UsageError(
+                    f"{holder or 'another process'} is training in {directory}; wait for its end, which this call then "
+                    "continues from, or give another training another directory (checkpoints=…)"
+                ) from None
+            os.ftruncate(file, 0)
+            os.pwrite(file, f"process {os.getpid()} on {socket.gethostname()}\n".encode(), 0)
+        yield
 
 
 def _holds_checkpoints(directory: Path) -> bool:

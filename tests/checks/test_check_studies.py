@@ -141,7 +141,7 @@ CHANGED_BY_A_RESUME = StudyText(
         pass
 
     def first(trial):
-        mark = trial.directory / "begun"
+        mark = trial.directory.parent / "begun"
         begun = mark.exists()
         mark.touch()
         return not begun

@@ -85,7 +85,7 @@ DEATHS = StudyText(
 
 
     def meet(trial):
-        before = trial.directory / "before"
+        before = trial.directory.parent / "before"
         if trial.number >= {len(CUT_OFF)} or not before.exists():
             before.touch()
             ACTS[trial.number](trial)

@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 import shutil
 import signal
 import subprocess
@@ -196,6 +197,32 @@ def test_the_directory_of_a_study_is_refused_for_a_training(finished, tmp_path):
     with pytest.raises(ForeignCheckpointError, match="belongs to study 'digits'"):
         sweeper.fit(one_layer(), digits(), epochs=1, checkpoints=owner.parent)
     assert contents(owner.parent) == present
+
+
+def test_two_processes_do_not_train_in_one_directory(tmp_path):
+    """The second one's call is an error while the first one trains, and not after it was killed."""
+    program = f"""
+import fcntl, os, sys, time
+sys.path[:0] = {[*sys.path]!r}
+from pathlib import Path
+from sweeper.checkpoint.identity import hold_directory
+with hold_directory(Path({str(tmp_path)!r})):
+    if os.fork() == 0:
+        time.sleep(60)
+    print(flush=True)
+    time.sleep(60)
+"""
+    with subprocess.Popen(
+        [sys.executable, "-c", program], stdout=subprocess.PIPE, start_new_session=True
+    ) as first:
+        first.stdout.readline()
+        with pytest.raises(UsageError, match=f"process {first.pid} on .* is training in"):
+            sweeper.fit(one_layer(), digits(), epochs=1, checkpoints=tmp_path)
+        first.kill()
+        first.wait()
+        # A program that it has started lives on.
+        sweeper.fit(one_layer(), digits(), epochs=1, checkpoints=tmp_path)
+        os.killpg(first.pid, signal.SIGKILL)
 
 
 def uncompiled():

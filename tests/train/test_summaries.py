@@ -141,7 +141,7 @@ def test_events_of_attempts_that_died_before_a_checkpoint_are_not_there_twice(tm
 
             def __init__(self, directory):
                 super().__init__()
-                self.directory = directory
+                self.directory = directory.parent
 
             def on_epoch_end(self, epoch, logs=None):
                 died = len(list(self.directory.glob("died-*")))

@@ -53,24 +53,24 @@ class StudySource:
         target: ``FILE[:NAME]`` or ``package.module[:NAME]``; with ``"pickled"``, the file that contains
             the definition's code, if there is one.
         study: The study's name, for a module that defines several.
-        state: With ``"pickled"``, what the process that defined the study has set beside it
-            (`sweeper.run.launch.process_state`).
         path: With ``"pickled"``, ``sys.path`` of the process that defined the study.
         texts: With ``"pickled"``, the notebook's cells, by the file names of their code.
         defined_code: With ``"pickled"``, the code as read by the process that defined it. A pickled function
             has only the variables that it names itself, so who loads it cannot see all of the code.
         code: Expected fingerprint of the loaded code; None to accept any.
+        state: With ``"pickled"``, what the process that defined the study has set beside it
+            (`sweeper.run.launch.process_state`).
     """
 
     how: Literal["target", "pickled"]
     target: str
     study: str | None = None
     pickled: str | None = None
-    state: str | None = None
     path: tuple[str, ...] = ()
     texts: Mapping[str, str] = field(default_factory=dict)
     defined_code: Mapping[str, Any] | None = None
     code: Mapping[str, Any] | None = None
+    state: str | None = None
 
 
 def _kind_of(sent: Any) -> str:

@@ -28,7 +28,7 @@ import keras
 
 from sweeper.checkpoint.end import write_end
 from sweeper.checkpoint.format import LoadedCheckpoint, Snapshot, relocated
-from sweeper.checkpoint.reading import load_newest, read_kept
+from sweeper.checkpoint.reading import list_checkpoints, load_newest, read_kept
 from sweeper.checkpoint.remote_store import Store, open_store
 from sweeper.checkpoint.store import sweep_leftovers
 from sweeper.checkpoint.writer import BackgroundWriter
@@ -122,6 +122,8 @@ def run_trial(
     order = assignment.order if isinstance(assignment.order, messages.Replay) else None
     seeds = parts.seeds_of(assignment)
     discard_unfinished_caches(Path(assignment.files))
+    if order is None:
+        set_files_aside(assignment, link.warn)
     trial = parts.make_trial(assignment, seeds, link)
     plan = parts.make_plan(
         definition,
@@ -392,6 +394,29 @@ def discard_unfinished_caches(directory: Path) -> None:
     for lock in directory.rglob("*_[0-9]*.lockfile"):
         for file in lock.parent.glob(f"{glob.escape(lock.stem)}.*"):
             file.unlink(missing_ok=True)
+
+
+def set_files_aside(assignment: messages.Assignment, notify: Callable[[str], None]) -> None:
+    """Move what earlier attempts have left in the trial's directory, if none of them has left a checkpoint.
+
+    An attempt from the first step finds what the first attempt found: a factory that loads the best weights if they
+    are there would build another model.
+    """
+    files = Path(assignment.files)
+    if assignment.attempt == 1 or not files.is_dir() or not any(files.iterdir()):
+        return
+    directories = map(parse_location, assignment.checkpoints)
+    if assignment.known or any(list_checkpoints(directory) for directory in directories):
+        return
+    attempt = Path(assignment.log).parent.with_name(f"attempt-{assignment.attempt - 1:02d}")
+    attempt.mkdir(exist_ok=True)
+    aside = attempt / "files"
+    while aside.exists():
+        aside = aside.with_name(f"{aside.name}~")
+    files.rename(aside)
+    notify(
+        f"it begins again, in an empty directory: the files of attempts without a checkpoint are in {aside}"
+    )
 
 
 def last_value(loop: TrainingLoop, settings: StudySettings) -> float:
