@@ -16,7 +16,7 @@ SUITE = HERE / "system" / "test_ten_thousand_kills.py"
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--minutes", type=float, default=20)
-    parser.add_argument("--tally", default="kill-tally.json")
+    parser.add_argument("--tally", default=str(HERE / "kill-tally.json"))
     given = parser.parse_args()
     code = 0
     if given.minutes:

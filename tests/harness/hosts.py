@@ -34,6 +34,7 @@ int clock_nanosleep(clockid_t clock, int flags, const struct timespec *until, st
 
 _BEGIN = """
 mount --bind {boot} /proc/sys/kernel/random/boot_id
+if [ -n "{shared}" ]; then mount --bind {own} {shared}; cd {shared}; fi
 if [ -e /etc/machine-id ]; then mount --bind {machine} /etc/machine-id; fi
 hostname {name}
 "$@"
@@ -84,11 +85,14 @@ def _ip(*words):
 
 
 class Services:
-    """One PostgreSQL and one object store, which every host reaches, as a context manager."""
+    """One PostgreSQL and one object store, which every host reaches at ``address``, as a context manager."""
 
     def __enter__(self):
         self._stack = contextlib.ExitStack()
+        self.address = f"10.76.{os.getpid() % 250}.1"
         with self._stack:
+            _ip("addr", "add", f"{self.address}/32", "dev", "lo")
+            self._stack.callback(_ip, "addr", "delete", f"{self.address}/32", "dev", "lo")
             programs = _postgresql_programs()
             # Not in pytest's directory: each pytest that begins closes it to the user postgres.
             directory = tempfile.TemporaryDirectory(prefix="sweeper-postgresql-")
@@ -125,27 +129,33 @@ class Services:
     def __exit__(self, *_exception):
         self._stack.close()
 
-    def storage(self, address="127.0.0.1"):
-        return f"postgresql+psycopg://sweeper@{address}:{self.port}/postgres"
+    @property
+    def storage(self):
+        return f"postgresql+psycopg://sweeper@{self.address}:{self.port}/postgres"
 
-    def environment(self, address):
-        """How a host that knows this machine by ``address`` finds both."""
+    @property
+    def environment(self):
+        """How a host finds both."""
         return {
-            **s3_environment(f"http://{address}:{self.objects}"),
-            "SWEEPER_STORAGE": self.storage(address),
+            **s3_environment(f"http://{self.address}:{self.objects}"),
+            "SWEEPER_STORAGE": self.storage,
             "SWEEPER_CHECKPOINTS": f"s3://{BUCKET}/hosts",
         }
 
 
 class Host:
-    """A machine, as a context manager; ``clock`` is what its time of day is off by, such as ``"+1h"``."""
+    """A machine, as a context manager; ``clock`` is what its time of day is off by, such as ``"+1h"``.
 
-    def __init__(self, number, directory, services, clock):
-        self.number, self.clock, self.directory = number, clock, directory
+    With ``shared`` it has its directory at that path, as other hosts have theirs.
+    """
+
+    def __init__(self, number, directory, services, clock, shared=""):
+        self.number, self.clock, self.directory, self.shared = number, clock, directory, shared
         self.name = f"sweeper-{os.getpid()}-{number}"
         self._link = f"sw{os.getpid() % 100000}-{number}"
         self._network = f"10.{77 + number}.{os.getpid() % 250}"
-        self.environment = services.environment(f"{self._network}.1")
+        self.address = f"{self._network}.2"
+        self.environment = services.environment
 
     def __enter__(self):
         self.directory.mkdir(parents=True)
@@ -154,10 +164,11 @@ class Host:
         _ip("link", "add", self._link, "type", "veth", "peer", "name", peer)
         _ip("link", "set", peer, "netns", self.name)
         _ip("addr", "add", f"{self._network}.1/24", "dev", self._link)
-        _ip("-n", self.name, "addr", "add", f"{self._network}.2/24", "dev", peer)
+        _ip("-n", self.name, "addr", "add", f"{self.address}/24", "dev", peer)
         _ip("-n", self.name, "link", "set", peer, "up")
         _ip("-n", self.name, "link", "set", "lo", "up")
         self.link(up=True)
+        _ip("-n", self.name, "route", "add", "default", "via", f"{self._network}.1")
         self.boots = 0
         self.process = None
         return self
@@ -186,7 +197,9 @@ class Host:
         boot, machine = ids / f"boot-{self.boots}", ids / "machine"
         boot.write_text(f"{uuid.uuid4()}\n")
         machine.write_text(f"{uuid.uuid5(uuid.NAMESPACE_DNS, self.name).hex}\n")
-        begin = _BEGIN.format(boot=boot, machine=machine, name=self.name)
+        begin = _BEGIN.format(
+            boot=boot, machine=machine, name=self.name, own=self.directory, shared=self.shared
+        )
         apart = [
             "unshare",
             "--mount",

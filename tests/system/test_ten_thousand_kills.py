@@ -5,12 +5,16 @@ A piece lasts as many minutes as ``SWEEPER_TEST_KILL_MINUTES`` says, and adds to
 """
 
 import contextlib
+import fcntl
+import itertools
 import json
 import os
 import random
 import shutil
 import signal
 import sqlite3
+import subprocess
+import sys
 import textwrap
 import time
 from collections import Counter
@@ -22,8 +26,8 @@ from databases import POSTGRES, postgresql_database
 from hosts import clock, has_clocks
 from interruptions import KILL_ALL
 from object_faults import BUCKET, s3_environment
-from study_files import StudyText
-from sweeps import LIMIT, RunningCommand, command, database_url, differing, results_of, sweep
+from study_files import TWO_STEPS, StudyText
+from sweeps import RunningCommand, command, database_url, differing, results_of, sweep
 from waiting import until
 
 from sweeper.db.database import Database
@@ -35,30 +39,46 @@ TALLY = os.environ.get("SWEEPER_TEST_KILL_TALLY", "")
 
 HEAD = KILL_ALL + textwrap.dedent("""
 import errno
+import random
 import threading
 import time
 from sweeper import Halving
 from sweeper.checkpoint.operations import FileOperations
 from sweeper.checkpoint.remote_objects import ObjectStore
 
-# The file that counts the trials which died by themselves, if they are to.
-DEATHS = os.environ.get("SWEEPER_TEST_DEATHS")
-
-def die():
-    time.sleep(time.monotonic_ns() % 1_500 / 1_000)
-    with open(DEATHS, "ab") as deaths:
-        deaths.write(b"x")
-    os.kill(os.getpid(), signal.SIGKILL)
-
-class Mortal(keras.callbacks.Callback):
-    def on_train_begin(self, logs=None):
-        if DEATHS:
-            threading.Thread(target=die, daemon=True).start()
-
+# SWEEPER_TEST_DEATHS is the file to which a trial that dies by itself adds a letter: where it was. Unset, none does.
 # "rename:3:SIGTERM" has that happen inside the third rename of a trial's commits.
 FAULT = os.environ.get("SWEEPER_TEST_FAULT")
+COMMIT = ("make_directory", "create", "write", "fsync", "fsync_directory", "rename")
+FileOperations.under_way = []
+# What is under way, and how many operations until a death: variables of this module are restored with a trial.
+FileOperations.left = 0
 
-def fault_inside(owner, operation, count, fault):
+def die():
+    with open(os.environ["SWEEPER_TEST_DEATHS"], "ab") as deaths:
+        deaths.write((FileOperations.under_way or ["r"])[-1].encode())
+    os.kill(os.getpid(), signal.SIGKILL)
+
+def die_later(seconds):
+    time.sleep(seconds)
+    die()
+
+class Mortal(keras.callbacks.Callback):
+    "Lets its trial die at a moment of its training, or inside a later operation of its commits."
+
+    def on_train_begin(self, logs=None):
+        if "SWEEPER_TEST_DEATHS" not in os.environ:
+            return
+        chance = random.SystemRandom()
+        if chance.random() < 0.15:
+            return  # On a busy machine others may die before they have done anything.
+        if chance.random() < 0.5:
+            FileOperations.left = chance.randint(1, 90)
+        else:
+            moment = (chance.uniform(0, LONGEST),)
+            threading.Thread(target=die_later, args=moment, daemon=True).start()
+
+def fault_inside(owner, operation, letter, count, fault):
     original = getattr(owner, operation)
     done = 0
 
@@ -71,15 +91,21 @@ def fault_inside(owner, operation, count, fault):
             if fault == "SIGKILL":
                 kill_all()
             os.kill(int(sys.orig_argv[-2]), getattr(signal, fault))
-        return original(self, *arguments, **named)
+        FileOperations.under_way.append(letter)
+        try:
+            FileOperations.left -= 1
+            if FileOperations.left == 0:
+                die()
+            return original(self, *arguments, **named)
+        finally:
+            FileOperations.under_way.pop()
 
     setattr(owner, operation, failing)
 
-if FAULT:
-    operation, count, fault = FAULT.split(":")
-    fault_inside(
-        ObjectStore if operation == "upload" else FileOperations, operation, int(count), fault
-    )
+faulty, count, fault = FAULT.split(":") if FAULT else ("", "0", "")
+for operation in COMMIT:
+    fault_inside(FileOperations, operation, "c", int(count) * (operation == faulty), fault)
+fault_inside(ObjectStore, "upload", "u", int(count) * (faulty == "upload"), fault)
 """)
 
 COMMIT = ("make_directory", "create", "write", "fsync", "fsync_directory", "rename")
@@ -94,24 +120,40 @@ class Kind:
     arguments: str
     confirms: bool = False
     uploads: bool = False
+    graph: bool = False
 
     @property
     def study(self):
         policy = 'audit="off", retries=dict(crash=10**6)'
         arguments = f'objective="val_loss", seed=5, {policy}, {self.arguments}'
-        return StudyText(head=HEAD, callbacks="Mortal()", arguments=arguments)
+        return StudyText(
+            head=HEAD.replace("LONGEST", "2" if self.graph else "0.5"),
+            data="" if self.graph else TWO_STEPS,
+            eager=not self.graph,
+            callbacks="Mortal()",
+            arguments=arguments,
+        )
 
 
 KINDS = (
-    Kind("commit", 'epochs=6, trials=10, sampler="random", checkpoint_every=Every(steps=7)'),
-    Kind("promotion", "epochs=9, trials=12, concurrency=2, budget=Halving(factor=3)"),
-    Kind("confirmation", "epochs=4, trials=6, concurrency=2, repeats=2", confirms=True),
+    Kind("commit", 'epochs=20, trials=14, sampler="random", checkpoint_every=Every(steps=3)'),
+    Kind("promotion", "epochs=9, trials=18, concurrency=2, budget=Halving(factor=3)"),
+    Kind("confirmation", "epochs=8, trials=8, concurrency=2, repeats=2", confirms=True),
     Kind(
         "upload",
-        'epochs=3, trials=6, sampler="random", checkpoint_every=Every(steps=7)',
+        'epochs=8, trials=10, sampler="random", checkpoint_every=Every(steps=3)',
         uploads=True,
     ),
+    Kind(
+        "run", 'epochs=6, trials=10, sampler="random", checkpoint_every=Every(steps=7)', graph=True
+    ),
 )
+_MIGRATE = """
+import sys
+from sweeper.db.database import Database
+print(flush=True)
+Database.open(sys.argv[1], create=True).close()
+"""
 CONFIRM = ("confirm", "small", "--best", 2, "--repeats", 2)
 
 
@@ -132,10 +174,19 @@ class Tally:
         hits, wrong = Counter(stored.pop("hits")), Counter(stored.pop("wrong"))
         return cls(hits, wrong, **stored)
 
-    def write(self, path):
-        if path:
+    def add_to(self, path):
+        """Add this to the tally in a file, to which other pieces may be adding at the same time."""
+        with Path(f"{path}.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            stored = Tally.read(path)
+            whole = Tally(
+                stored.hits + self.hits,
+                stored.wrong + self.wrong,
+                stored.sweeps + self.sweeps,
+                stored.trials + self.trials,
+            )
             temporary = Path(f"{path}.new")
-            temporary.write_text(json.dumps(vars(self), indent=1, sort_keys=True))
+            temporary.write_text(json.dumps(vars(whole), indent=1, sort_keys=True))
             temporary.replace(path)
 
     def table(self):
@@ -185,7 +236,7 @@ class Campaign:
             ("--checkpoints", f"s3://{BUCKET}/{self.directory.name}") if self.kind.uploads else ()
         )
         self._flags = ("--storage", self.storage, "--workers", 2, *remote, "-v")
-        self._migrated(("run", "small.py", *self._flags))
+        self._migrated()
         self._until_over("small", ("run", "small.py"))
         if self.kind.confirms:
             self._until_over("small~confirm", CONFIRM)
@@ -213,25 +264,19 @@ class Campaign:
         last = command(*words, *self._flags, cwd=self.directory, env=self.environment)
         assert last.code == 0, last.err
 
-    def _migrated(self, words):
-        """Kill the command while it creates the tables, with luck."""
-        with RunningCommand(*words, cwd=self.directory, env=self.environment) as run:
-            run.wait_for("importing")
-            until(lambda: self._is_opened() or run.process.poll() is not None, LIMIT)
-            time.sleep(self.chance.uniform(0, 0.3))
-            whole = self._is_whole()
-            fault = self.chance.choice(SIGNALS)
-            if run.process.poll() is None:
-                self.hit("run" if whole else "migration", fault)
-            self._signal(run, fault)
-
-    def _is_opened(self):
-        """Return whether the command has opened the database, which has no tables before."""
-        if self.server is None:
-            return Path(self.storage.removeprefix("sqlite:///")).exists()
-        with self.server.engine.connect() as connection:
-            using = f"SELECT count(*) FROM pg_stat_activity WHERE datname = '{self.server.name}'"
-            return connection.exec_driver_sql(using).scalar() > 0
+    def _migrated(self):
+        """Kill programs while they create the tables."""
+        for _ in range(self.chance.randint(3, 9)):
+            program = [sys.executable, "-c", _MIGRATE, self.storage]
+            with subprocess.Popen(
+                program, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+            ) as process:
+                process.stdout.readline()
+                time.sleep(self.chance.uniform(0, 0.6))
+                fault = self.chance.choice(SIGNALS)
+                if process.poll() is None:
+                    self.hit("run" if self._is_whole() else "migration", fault)
+                process.send_signal(getattr(signal, fault))
 
     def _is_whole(self):
         """Return whether all tables are there."""
@@ -242,13 +287,15 @@ class Campaign:
         return True
 
     def _with_deaths(self, words, moment):
-        """Run the command under one fault, while its trials die, too, in half of the cases; return its exit code."""
+        """Run the command under one fault, while most of its trials die, too; return its exit code."""
         deaths = self.directory / "deaths"
-        deaths.touch()
-        dead = deaths.stat().st_size
-        self._given = {"SWEEPER_TEST_DEATHS": str(deaths)} if self.chance.random() < 0.5 else {}
+        deaths.write_bytes(b"")
+        self._given = {"SWEEPER_TEST_DEATHS": str(deaths)} if self.chance.random() < 0.9 else {}
         code = self._under_a_fault(words, moment)
-        self.tally.hits[f"{self.database} {moment} trial"] += deaths.stat().st_size - dead
+        of_training = "confirmation" if moment == "confirmation" else "run"
+        places = {"c": "commit", "u": "upload", "r": of_training}
+        for letter, count in Counter(deaths.read_text()).items():
+            self.tally.hits[f"{self.database} {places[letter]} trial"] += count
         return code
 
     def _under_a_fault(self, words, moment):
@@ -263,6 +310,10 @@ class Campaign:
                 "SWEEPER_TEST_FAULT": f"{operation}:{count}:{fault}",
             }
             with RunningCommand(*words, cwd=self.directory, env=env) as run:
+                # Trials that die early do not come to the operation.
+                if not until(lambda: run.process.poll() is not None, 20):
+                    fault, moment = "SIGKILL", "run"
+                    self._signal(run, fault)
                 code = run.end()
             if code:
                 self.hit(moment, fault)
@@ -275,9 +326,9 @@ class Campaign:
         env = {**self.environment, **self._given}
         with RunningCommand(*words, cwd=self.directory, env=env, before=before) as run:
             wanted = "rung of bracket" if moment == "promotion" else "epoch"
-            for _ in range(self.chance.randint(1, 4)):
-                if run.wait_for(wanted) is None:
-                    break
+            earliest = time.monotonic() + self.chance.uniform(0, 20)
+            while run.wait_for(wanted) is not None and time.monotonic() < earliest:
+                continue
             time.sleep(self.chance.uniform(0, 0.1))
             where = "run" if moment in ("commit", "upload") else moment
             if run.process.poll() is None:
@@ -365,32 +416,32 @@ def a_database(directory, *, server):
 @pytest.mark.soak  # by default system/test_kills.py
 def test_ten_thousand_kills_in_pieces_lose_double_and_change_nothing(tmp_path, s3_url):
     assert has_clocks(), "clocks are set back by libfaketime; install it, and a compiler"
-    tally, deadline = Tally.read(TALLY), time.monotonic() + 60 * MINUTES
-    expected, piece = {}, time.time_ns()
+    deadline, expected, piece = time.monotonic() + 60 * MINUTES, {}, time.time_ns()
     databases = (False, True) if os.environ.get(POSTGRES) else (False,)
-    number = 0
-    while time.monotonic() < deadline:
-        kind = KINDS[(number // len(databases)) % len(KINDS)]
+    cases = list(itertools.product(KINDS, databases))
+    random.shuffle(cases)
+    for number, (kind, server) in enumerate(itertools.cycle(cases)):
+        if time.monotonic() > deadline:
+            break
         directory = tmp_path / f"{piece}-{number}"
         directory.mkdir()
         if kind not in expected:
             (directory / "whole").mkdir()
             expected[kind] = undisturbed(kind, directory / "whole")
         kind.study.write(directory / "small.py")
-        with a_database(directory, server=databases[number % len(databases)]) as (storage, server):
+        tally = Tally(sweeps=1)
+        with a_database(directory, server=server) as (storage, database):
             chance = random.Random(f"{piece} {number}")
             environment = s3_environment(s3_url) if kind.uploads else {}
-            campaign = Campaign(kind, directory, storage, server, chance, tally, environment)
+            campaign = Campaign(kind, directory, storage, database, chance, tally, environment)
             campaign.run()
-            before = tally.wrong.total()
             for study, results in expected[kind].items():
                 judged(tally, results, campaign.trials(study))
-        tally.sweeps += 1
-        tally.write(TALLY)
-        assert tally.wrong.total() == before, f"{directory}\n{tally.table()}"
+        if TALLY:
+            tally.add_to(TALLY)
+        print(tally.table())
+        assert tally.wrong.total() == 0, directory
         shutil.rmtree(directory)
-        number += 1
-    print(tally.table())
     assert number
 
 

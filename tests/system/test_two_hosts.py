@@ -206,7 +206,7 @@ def swept(directory, faults, trials, **env):
             study.write(host.directory / "small.py")
             (host.directory / "worker.py").write_text(WORKER)
         first.begin(**env)
-        storage = services.storage()
+        storage = services.storage
 
         def begun():
             with Database.open(storage, create=True) as database:
