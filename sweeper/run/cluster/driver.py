@@ -161,12 +161,13 @@ class _Drive:
 
     def _look(self, placement: _Placement | None) -> bool:
         """Report what has changed since the last look; return whether the hosts, or all workers, had ended."""
-        if placement is None:
+        status = self._repository.status(self._study)
+        over = placement is not None and placement.done()
+        # An engine that was cut off from a host may wait for its task for ever.
+        if not over and (placement is None or status.is_over):
             over = not any(worker.live for worker in self._repository.workers(self._study))
-        else:
-            over = placement.done()
         time_now = time.monotonic()
-        for trial in self._repository.status(self._study).trials:
+        for trial in status.trials:
             earlier, since = self._seen.get(trial.number, (None, time_now))
             if trial == earlier:
                 continue
