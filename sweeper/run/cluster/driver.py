@@ -161,11 +161,12 @@ class _Drive:
 
     def _look(self, placement: _Placement | None) -> bool:
         """Report what has changed since the last look; return whether the hosts, or all workers, had ended."""
+        # Before the status is read, so that the last look reports all that happened.
+        over = not self._any_live() if placement is None else placement.done()
         status = self._repository.status(self._study)
-        over = placement is not None and placement.done()
-        # An engine that was cut off from a host may wait for its task for ever.
-        if not over and (placement is None or status.is_over):
-            over = not any(worker.live for worker in self._repository.workers(self._study))
+        if not over and status.is_over:
+            # An engine that was cut off from a host may wait for its task for ever.
+            over = not self._any_live()
         time_now = time.monotonic()
         for trial in status.trials:
             earlier, since = self._seen.get(trial.number, (None, time_now))
@@ -181,6 +182,9 @@ class _Drive:
                 )
                 self._repository.request_stop(self._study, "drain")
         return over
+
+    def _any_live(self) -> bool:
+        return any(worker.live for worker in self._repository.workers(self._study))
 
     def _conclude(self, placement: _Placement | None) -> StudyStatus:
         if self._failed is not None:
