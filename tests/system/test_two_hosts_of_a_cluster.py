@@ -188,5 +188,6 @@ def test_a_cluster_of_two_hosts_gives_the_sweep_of_one(engine, tmp_path):
     outcomes = [[attempt.outcome for attempt in trial.attempts] for trial in trials]
     assert all(each.count("complete") == 1 and each[-1] == "complete" for each in outcomes)
     assert set(met) == set(FAULTS)
-    assert set(lost.values()) == {"lost"}
+    assert any("lost" in each for each in outcomes)
+    assert set(lost.values()) <= {"lost"}, "what was lost does not come back"
     assert len({a.host for trial in trials for a in trial.attempts}) == 2
