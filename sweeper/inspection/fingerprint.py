@@ -52,7 +52,7 @@ _DEEPEST = 12
 _NOT_COMPARED = frozenset({"__doc__", "__module__", "__firstlineno__", "__qualname__"})
 
 _LITERAL = str | bytes | int | float | complex | None
-"""What an assignment to a variable gives in every process."""
+"""Types of literals, which give the same value in every process."""
 
 Chain = tuple[str, ...]
 """Attributes of attributes of a variable: ``("b", "c")`` for ``a.b.c``."""

@@ -5,6 +5,7 @@ checkpoint's values, and everything else is what the script says now. That is ri
 otherwise, so differences are told. A study compares its code instead.
 """
 
+import contextlib
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -43,9 +44,11 @@ def check_settings(
     _SEEN.add(file)
     settings = _settings_of(model)
     if begins:
-        temporary = file.with_name(f"{_FILE}.{os.getpid()}")
-        temporary.write_text(json.dumps(settings), encoding="utf-8")
-        temporary.replace(file)
+        # On a full disk the first checkpoint says so, in its words; a notice is all that is lost here.
+        with contextlib.suppress(OSError):
+            temporary = file.with_name(f"{_FILE}.{os.getpid()}")
+            temporary.write_text(json.dumps(settings), encoding="utf-8")
+            temporary.replace(file)
     elif file.exists():
         stored = json.loads(file.read_text(encoding="utf-8"))
         names = [n for n in {**stored, **settings} if stored.get(n) != settings.get(n)]

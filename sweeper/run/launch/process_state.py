@@ -1,4 +1,4 @@
-"""What a process has set beside a study that it defines: settings of libraries, and variables of the user's modules.
+"""State that a process has set beside a study that it defines: settings of libraries, variables of the user's modules.
 
 A study that was defined in a script or a notebook is pickled, with the script's own variables. The user's modules are
 imported anew by the processes of the trials, and with them Keras with its defaults: a script that calls
@@ -177,6 +177,8 @@ def _pickled(value: Any) -> bytes | None:
     """Return a value pickled; None if it cannot be, or is too large."""
     import cloudpickle
 
+    if getattr(value, "nbytes", 0) > _MOST_BYTES:
+        return None  # Not copied, only to be measured.
     try:
         pickled: bytes = cloudpickle.dumps(value)
     except Exception:
