@@ -19,6 +19,7 @@ import contextlib
 import functools
 import inspect
 import itertools
+import os
 import sys
 import types
 from collections import deque
@@ -34,7 +35,7 @@ from sweeper.inspection.code import (
     named_defaults,
     parts_of,
 )
-from sweeper.inspection.constants import ValueTexts, names_compared_by_value
+from sweeper.inspection.constants import ValueTexts, names_compared_by_value, static_value
 from sweeper.inspection.sorts import own_dict
 from sweeper.inspection.sources import (
     Source,
@@ -44,7 +45,7 @@ from sweeper.inspection.sources import (
     meaning,
     source_of,
 )
-from sweeper.records.code import NO_TEXT, CodeFingerprint, CodePart, digest_of
+from sweeper.records.code import NO_TEXT, OF_ENVIRONMENT, CodeFingerprint, CodePart, digest_of
 
 _DEEPEST = 12
 """Maximum number of wrappers around a function that are followed."""
@@ -260,6 +261,10 @@ class _Reader:
                 if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
                     for module in _imported_in(child, _package_of(namespace)):
                         self._module(module)
+                variable = _environment_variable(child, namespace)
+                if variable is not None:
+                    value = digest_of(repr(os.environ.get(variable)))
+                    self._add(variable, CodePart(value, OF_ENVIRONMENT))
         if statements:
             self._add(label, _part_of(statements, source, *texts))
 
@@ -367,6 +372,27 @@ def _literals(statements: Iterable[ast.stmt]) -> dict[str, Any]:
                 if isinstance(value, _LITERAL):
                     literals |= {t.id: value for t in targets if isinstance(t, ast.Name)}
     return literals
+
+
+def _environment_variable(node: ast.AST, namespace: Mapping[str, Any]) -> str | None:
+    """Return the name of the environment variable that ``node`` reads, if the text gives it."""
+    name: ast.expr | None = None
+    mapping: ast.expr | None = None
+    if isinstance(node, ast.Subscript):
+        mapping, name = node.value, node.slice
+    elif isinstance(node, ast.Compare) and len(node.comparators) == 1:
+        mapping, name = node.comparators[0], node.left
+    elif isinstance(node, ast.Call) and node.args:
+        name = node.args[0]
+        if isinstance(node.func, ast.Attribute) and node.func.attr == "get":
+            mapping = node.func.value
+    reads = mapping is not None and static_value(mapping, namespace) is os.environ
+    reads |= isinstance(node, ast.Call) and static_value(node.func, namespace) is os.getenv
+    if not reads:
+        return None
+    if isinstance(name, ast.Constant) and isinstance(name.value, str):
+        return name.value
+    return None
 
 
 @functools.lru_cache(maxsize=4096)

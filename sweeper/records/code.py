@@ -16,6 +16,12 @@ from typing import Any
 NO_TEXT = "text not kept"
 """Value of `CodePart.file` for code typed at a prompt or piped into Python, whose text is unknown."""
 
+OF_ENVIRONMENT = "the environment"
+"""Value of `CodePart.file` for an environment variable that the code reads.
+
+It differs between machines for good reasons, so that a changed value is reported and not refused.
+"""
+
 _NOT_COMPARABLE = (
     "its code was typed at a prompt, piped into Python or edited after its import, so it has no text to "
     "compare with this one"
@@ -69,12 +75,21 @@ class CodeFingerprint:
         return all(part.file != NO_TEXT for part in self.parts.values())
 
     @property
+    def environment(self) -> dict[str, str]:
+        """Return the digests of the environment variables that the code reads, by name."""
+        return {n: part.digest for n, part in self.parts.items() if part.file == OF_ENVIRONMENT}
+
+    @property
     def digest(self) -> str:
         """Return the digest of all names and their code: 32 hex digits, independent of file locations.
 
         Code of the search alone is left out, because no trial's result depends on it.
         """
-        counted = {n: part.digest for n, part in self.parts.items() if not part.of_search}
+        counted = {
+            name: part.digest
+            for name, part in self.parts.items()
+            if not part.of_search and part.file != OF_ENVIRONMENT
+        }
         return digest_of(*(text for name in sorted(counted) for text in (name, counted[name])))
 
     def of_trials(self, trial_code: CodeFingerprint) -> CodeFingerprint:
@@ -115,7 +130,7 @@ class CodeFingerprint:
         if self.has_text and not before.has_text:
             return () if of_search else (_NOT_COMPARABLE,)
         changes = []
-        for name in sorted({*before.parts, *self.parts}):
+        for name in sorted({*before.parts, *self.parts} - {*before.environment, *self.environment}):
             old_part = before.parts.get(name)
             new_part = self.parts.get(name)
             free = all(part is None or part.of_search for part in (old_part, new_part))

@@ -13,6 +13,7 @@ from sweeper.db.repository import StudyRow
 from sweeper.declarations.repeating import CONFIRMING, ConfirmRequest, Repeating, confirmation_name
 from sweeper.definition.definition import StudySettings
 from sweeper.errors import DefinitionChangedError, UnknownStudyError, UsageError
+from sweeper.records.code import CodeFingerprint
 from sweeper.records.configurations import ConfigurationRecord
 from sweeper.records.printing import counted
 from sweeper.records.results import Params, StudyResults, none_complete
@@ -90,6 +91,11 @@ def plan_study(
     notices = []
     if code.code is not None and not code.code.has_text:
         notices.append(_NO_TEXT.format(settings.name))
+    if variables := _changed_environment(code.code, existing):
+        notices.append(
+            f"the code of {settings.name!r} reads {', '.join(variables)} from the environment, with "
+            "another value than when the study was created; trials of both values are ranked together"
+        )
     target = request.trials or settings.trials
     keeps_total = settings.confirm is None and request.trials is None and bool(request.study)
     if keeps_total and existing is not None:
@@ -102,6 +108,14 @@ def plan_study(
         target = existing.target
     row = replace(row_of(code, existing, target), source=describe_source(source))
     return StudyPlan(code, row, existing is None, tuple(notices))
+
+
+def _changed_environment(code: CodeFingerprint | None, existing: StudyRow | None) -> list[str]:
+    """Return the environment variables that the code reads and that have another value than when it was stored."""
+    if code is None or existing is None or existing.code is None:
+        return []
+    before = existing.code.environment
+    return [name for name, digest in code.environment.items() if before.get(name, digest) != digest]
 
 
 def row_of(code: StudyCode, existing: StudyRow | None, target: int) -> StudyRow:

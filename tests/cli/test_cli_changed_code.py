@@ -290,3 +290,23 @@ def test_an_edited_cell_is_refused_and_one_that_is_run_again_is_not():
         cells(6, *changed).run(listener=quiet)
     accepted = cells(7, *changed).resume(listener=quiet, accept_changes=True)
     assert accepted.status.complete == 1
+
+
+def test_another_value_from_the_environment_is_said_and_refuses_nothing(
+    call, tmp_path, monkeypatch
+):
+    write_study(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    edit(FILE, "WIDTH = 2", 'import os\nRATE = float(os.environ.get("SCALE", 1))\nWIDTH = 2')
+    edit(FILE, "1, rate)", "1, rate * RATE)")
+    notice = (
+        "the code of 'edits' reads SCALE from the environment, with another value than when the study was "
+        "created; trials of both values are ranked together"
+    )
+    monkeypatch.setenv("SCALE", "1")
+    assert notice not in call("run", FILE, "--trials", "1").err
+    assert notice not in call("run", FILE, "--trials", "2").err
+    monkeypatch.setenv("SCALE", "2")
+    grown = call("run", FILE, "--trials", "3")
+    assert grown.code == 0, grown.err
+    assert " ".join(grown.err.split()).count(notice) == 1, grown.err

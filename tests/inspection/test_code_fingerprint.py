@@ -352,6 +352,33 @@ def model(trial):
     assert codes[2].changes_since(codes[0]) == ("GIVEN has changed (given.py)",)
 
 
+@pytest.mark.parametrize(
+    "value",
+    [
+        "int(os.environ['UNITS'])",
+        "int(os.environ.get('UNITS', 8))",
+        "int(os.getenv('UNITS'))",
+        "os.environ['UNITS'] if 'UNITS' in os.environ else 8",
+    ],
+)
+@pytest.mark.parametrize("text", ["GIVEN = {}", "def given():\n    return {}"])
+def test_a_variable_of_the_environment_is_noted_and_is_no_change(
+    value, text, tmp_path, monkeypatch
+):
+    name = "given()" if "def" in text else "GIVEN"
+    code = f"import os\n{text.format(value)}\ndef model(trial):\n    return {name}\n"
+    file = tmp_path / "given.py"
+    file.write_text(code)
+    codes = []
+    for units in (8, 8, 64):
+        monkeypatch.setenv("UNITS", str(units))
+        codes.append(code_of_text(code, file, "given", "model"))
+    assert [read.environment.keys() for read in codes] == [{"UNITS"}] * 3
+    assert codes[1].environment == codes[0].environment != codes[2].environment
+    assert codes[2].changes_since(codes[0]) == ()
+    assert codes[2].digest == codes[0].digest
+
+
 @pytest.mark.whole
 def test_every_process_reads_the_same_with_any_seed_for_hashes(read, tmp_path):
     sets = 'CACHE = dict.fromkeys({"one", "two", "three"}, {"a", "b"})'
