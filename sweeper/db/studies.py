@@ -473,7 +473,8 @@ def _check_unchanged(old: StudyRow, new: StudyRow) -> None:
         fresh = "study.run(fresh=True)"
         accept = "study.run(accept_changes=True)"
         extend = "call study.extend({})"
-        if file := source.get("location"):  # otherwise a notebook, or a prompt
+        # A study that runs itself may be made inside a function, where no command finds it.
+        if (file := source.get("location")) and source.get("how") == "target":
             target = f"{file}:{source['name']}" if source.get("name") else file
             fresh = f"`sweeper run {target} --fresh`"
             accept = "--accept-changes"

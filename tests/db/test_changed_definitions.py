@@ -99,18 +99,20 @@ def test_policy_and_search_are_no_part_of_what_a_result_depends_on():
 
 
 @pytest.mark.parametrize(
-    ("location", "extend", "fresh"),
+    ("how", "location", "extend", "fresh"),
     [
         (
+            "target",
             "/s/digits.py",
             "`sweeper extend digits --epochs 8`",
             "`sweeper run /s/digits.py --fresh`",
         ),
-        ("", "call study.extend(8)", "study.run(fresh=True)"),
+        ("pickled", "", "call study.extend(8)", "study.run(fresh=True)"),
+        ("pickled", "/s/digits.py", "call study.extend(8)", "study.run(fresh=True)"),
     ],
 )
 def test_more_epochs_are_refused_with_the_way_to_train_them_first(
-    repository, location, extend, fresh
+    repository, how, location, extend, fresh
 ):
     finish(repository, 1.0)
     length = ROW.definition["epochs"]
@@ -118,7 +120,11 @@ def test_more_epochs_are_refused_with_the_way_to_train_them_first(
         definition = {**ROW.definition, "epochs": epochs}
         with pytest.raises(DefinitionChangedError) as raised:
             repository.create_or_open(
-                replace(ROW, definition=definition, source={"location": location, "name": None})
+                replace(
+                    ROW,
+                    definition=definition,
+                    source={"how": how, "location": location, "name": None},
+                )
             )
         message = str(raised.value)
         assert (f"write epochs={length} again and" in message) is named
