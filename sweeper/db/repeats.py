@@ -15,6 +15,7 @@ from sqlalchemy.engine import Connection
 from sweeper.db import optuna_rows
 from sweeper.db.tables import AnyRow, Study, Trial, change
 from sweeper.declarations.repeating import Repeating
+from sweeper.declarations.searching import cost_sign
 from sweeper.records.comparisons import race
 from sweeper.records.results import is_or_are
 from sweeper.train.randomness.seeds import TrialSeeds
@@ -114,7 +115,7 @@ def patience_end(connection: Connection, study: AnyRow, number: int) -> int | No
         n: row.optuna_trial_id for n, row in _results(connection, study).items() if n < window_end
     }
     values = optuna_rows.values(connection, [*ended.values()])
-    sign = -1.0 if study.direction == "maximize" else 1.0
+    sign = cost_sign(study.direction)
     by_configuration: dict[int, list[float]] = {}
     for n in sorted(ended):
         by_configuration.setdefault(repeating.index_of(n), []).extend(values[ended[n]][:1])

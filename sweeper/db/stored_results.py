@@ -40,7 +40,7 @@ from sweeper.db.tables import (
 )
 from sweeper.db.verdicts import read_exactness
 from sweeper.declarations.repeating import confirmation_name
-from sweeper.declarations.searching import Objective
+from sweeper.declarations.searching import Objective, cost_sign
 from sweeper.files.uses import FileUse, uses_from_json
 from sweeper.records import results
 from sweeper.records.code import CodeGroup, Environment, short_code
@@ -341,7 +341,7 @@ def _ended(attempt: AnyRow) -> str | None:
 
 def best_trial(trials: Sequence[results.TrialStatus], direction: str) -> results.BestTrial | None:
     """Return the complete trial with the best objective, the first of equal ones."""
-    sign = -1 if direction == "maximize" else 1
+    sign = cost_sign(direction)
     ended = [(sign * t.value, t.number, t) for t in _complete(trials) if t.value is not None]
     if not ended:
         return None
@@ -353,9 +353,7 @@ def pareto_front(
     trials: Sequence[results.TrialStatus], objectives: Sequence[Objective]
 ) -> tuple[results.ParetoTrial, ...]:
     """Return the complete trials, by number, that no other beats in an objective and matches in all."""
-    signs = {
-        objective.name: -1 if objective.direction == "maximize" else 1 for objective in objectives
-    }
+    signs = {objective.name: cost_sign(objective.direction) for objective in objectives}
     points = sorted(
         (tuple(sign * trial.values[name] for name, sign in signs.items()), trial.number, trial)
         for trial in _complete(trials)

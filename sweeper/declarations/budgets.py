@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sweeper.declarations.arguments import checked_whole, with_named_arguments
-from sweeper.declarations.searching import Direction, Objective, check_one_objective
+from sweeper.declarations.searching import Direction, Objective, check_one_objective, cost_sign
 from sweeper.errors import DefinitionError
 from sweeper.support.shown import shown_value
 
@@ -142,7 +142,7 @@ def promoted(
         factor: The budget's.
         direction: ``"maximize"`` or ``"minimize"``; of equal values the lower number ranks first.
     """
-    sign = -1.0 if direction == "maximize" else 1.0
+    sign = cost_sign(direction)
     ranked = sorted(
         (sign * value, number)
         for number, value in values.items()

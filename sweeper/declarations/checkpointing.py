@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, fields
 from typing import Literal
 
 from sweeper.declarations.arguments import checked_whole, with_named_arguments
-from sweeper.declarations.searching import At, Direction, direction_of
+from sweeper.declarations.searching import At, Direction, cost_sign, direction_of
 from sweeper.errors import DefinitionError
 from sweeper.support.paths import Location
 from sweeper.support.shown import shown_error, shown_value
@@ -350,7 +350,7 @@ def best_checkpoint(
     objective.
     """
     newest = {c.step: c for c in kept if c.good}
-    sign = -1.0 if direction == "maximize" else 1.0
+    sign = cost_sign(direction)
     measured = [c for c in newest.values() if math.isfinite(c.metrics.get(objective, math.nan))]
     return min(measured, key=lambda c: (sign * c.metrics[objective], c.step), default=None)
 
@@ -385,7 +385,7 @@ class BestSoFar:
 
     def __init__(self, objective: str, direction: Direction) -> None:
         self._objective = objective
-        self._sign = -1.0 if direction == "maximize" else 1.0
+        self._sign = cost_sign(direction)
         self._best = math.inf
 
     def improves(self, metrics: Mapping[str, float]) -> bool:

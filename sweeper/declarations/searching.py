@@ -75,6 +75,11 @@ _ONE_WORD = (
 )
 
 
+def cost_sign(direction: str) -> float:
+    """Return the factor by which an objective becomes a cost, of which smaller is better."""
+    return -1.0 if direction == "maximize" else 1.0
+
+
 def direction_of(metric: str) -> Direction | None:
     """Return the direction of a metric that its name determines; None if the name does not.
 

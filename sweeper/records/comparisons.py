@@ -25,6 +25,7 @@ from statistics import fmean
 from typing import Final, Literal
 
 from sweeper.declarations.repeating import Repeating
+from sweeper.declarations.searching import cost_sign
 from sweeper.records.printing import JsonRecord
 
 LEVEL: Final = 0.05
@@ -125,7 +126,7 @@ def interval_of_mean(
 
 def leading(values: Mapping[int, Values], direction: str, among: Collection[int]) -> int:
     """Return the configuration of ``among`` with the best mean; the lowest number of equal ones."""
-    sign = -1.0 if direction == "maximize" else 1.0
+    sign = cost_sign(direction)
     return min(among, key=lambda number: (sign * fmean(values[number].values()), number))
 
 
@@ -156,7 +157,7 @@ def compare(
         for number, by_repeat in values.items()
         if number != first
     }
-    sign = 1.0 if direction == "maximize" else -1.0
+    sign = -cost_sign(direction)
     ps = {number: _p(pairs, step) for number, pairs in differences.items()}
     corrected = _holm(ps, len(values) * (len(values) - 1) // 2)
     comparisons = {}

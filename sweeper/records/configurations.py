@@ -8,6 +8,7 @@ from statistics import fmean
 from typing import Any, Literal, Protocol
 
 from sweeper.declarations.repeating import Repeating
+from sweeper.declarations.searching import cost_sign
 from sweeper.declarations.space import CategoricalChoice
 from sweeper.records.comparisons import (
     LEVEL,
@@ -164,7 +165,7 @@ def configurations_of(
     comparisons: Mapping[int, Comparison] = {}
     if compared and leader in complete and not repeating.is_single:
         comparisons = compare(complete, direction, leader=leader, level=standing.level)
-    sign = -1.0 if direction == "maximize" else 1.0
+    sign = cost_sign(direction)
 
     def rank(number: int) -> tuple[Any, ...]:
         if number not in complete:

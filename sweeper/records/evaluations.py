@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from sweeper.declarations.searching import Direction, Objective, direction_of
+from sweeper.declarations.searching import Direction, Objective, cost_sign, direction_of
 from sweeper.errors import UsageError
 from sweeper.records.printing import JsonRecord, counted, values_shown
 
@@ -90,7 +90,7 @@ def ranked(
             f"the evaluation of trial {without[0].trial} reports no metric {name!r}; it reports "
             f"{', '.join(map(repr, reported))}: name one of them with --metric"
         )
-    sign = -1.0 if objective.direction == "maximize" else 1.0
+    sign = cost_sign(objective.direction)
 
     def key(record: EvaluationRecord) -> tuple[bool, float]:
         value = record.metrics[name]

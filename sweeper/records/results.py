@@ -15,7 +15,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from sweeper.declarations.observing import ForeignObservation
-from sweeper.declarations.searching import Direction, Objective
+from sweeper.declarations.searching import Direction, Objective, cost_sign
 from sweeper.declarations.space import CategoricalChoice, Distribution
 from sweeper.errors import UsageError
 from sweeper.records.code import CodeGroup
@@ -361,7 +361,7 @@ def ranked(trials: Iterable[Ranked], status: StudyStatus) -> list[Ranked]:
     if status.objectives:
         leading = {trial.number for trial in status.pareto}
         return sorted(trials, key=lambda trial: (trial.number not in leading, trial.number))
-    sign = -1.0 if status.direction == "maximize" else 1.0
+    sign = cost_sign(status.direction)
 
     def rank(trial: Ranked) -> tuple[bool, float, int]:
         if trial.state != "complete" or trial.value is None or not math.isfinite(trial.value):

@@ -326,7 +326,7 @@ class Campaign:
         env = {**self.environment, **self._given}
         with RunningCommand(*words, cwd=self.directory, env=env, before=before) as run:
             wanted = "rung of bracket" if moment == "promotion" else "epoch"
-            earliest = time.monotonic() + self.chance.uniform(0, 20)
+            earliest = time.monotonic() + self.chance.uniform(0, 45)
             while run.wait_for(wanted) is not None and time.monotonic() < earliest:
                 continue
             time.sleep(self.chance.uniform(0, 0.1))

@@ -15,6 +15,7 @@ from typing import Any
 from rich.text import Text
 
 from sweeper.declarations.repeating import Repeating
+from sweeper.declarations.searching import cost_sign
 from sweeper.records import events
 from sweeper.records.configurations import (
     ConfigurationRecord,
@@ -92,7 +93,7 @@ class RunState:
     def _lead(self, trial: BestTrial | None) -> None:
         if trial is None or math.isnan(trial.value):
             return
-        sign = -1 if self._status.direction == "maximize" else 1
+        sign = cost_sign(self._status.direction)
         if self._best is None or sign * trial.value < sign * self._best.value:
             self._best = trial
 
