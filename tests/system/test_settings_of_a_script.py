@@ -67,7 +67,10 @@ STUDY = replace(
     np.seterr(invalid="raise")
 
     def seen():
+        import later
+
         return {
+            "later": later.DEPTH,
             "floatx": keras.config.floatx(),
             "policy": keras.config.dtype_policy().name,
             "epsilon": keras.config.epsilon(),
@@ -94,6 +97,9 @@ STUDY = replace(
         options.LARGE[0] = 1
         options.set_depth(4)
         options.table()
+        import later
+
+        later.DEPTH = 7
         if options.ARGUMENTS.alone:
             from sweeper.run.launch.process_state import ProcessState
 
@@ -109,6 +115,7 @@ def run_script(directory, *words):
     directory.mkdir()
     (directory / "options.py").write_text(textwrap.dedent(OPTIONS))
     (directory / "user.py").write_text(USER)
+    (directory / "later.py").write_text("DEPTH = 1\n")
     STUDY.write(directory / "script.py")
     ended = subprocess.run(
         [sys.executable, "script.py", *words],
@@ -127,6 +134,7 @@ def test_settings_and_variables_of_modules_are_those_of_the_process_that_runs_th
     assert ended.returncode == 0, ended.stderr
     assert seen == json.loads(ended.stdout.splitlines()[-1])
     assert seen["policy"] == "mixed_bfloat16"
+    assert seen["later"] == 7
     assert seen["variables"] == [64, "gelu", "new", 4]
     assert seen["objects"] == [{"a": 1, "b": 2}, 0.5, 3]
     assert seen["same"]

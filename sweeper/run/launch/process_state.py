@@ -10,9 +10,13 @@ import ast
 import base64
 import enum
 import functools
+import importlib.abc
+import importlib.machinery
 import operator
 import pickle
 import sys
+import types
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, NamedTuple
 
 from sweeper.definition.loading import MADE_UP
@@ -84,11 +88,17 @@ class ProcessState(NamedTuple):
             keras.saving.get_custom_objects().setdefault(name, pickle.loads(pickled))  # noqa: S301
 
     def apply_variables(self) -> None:
-        """Give variables of the modules that are imported here these values."""
+        """Give the variables of modules these values: now, or when a factory imports the module."""
+        modules = {module for module, _ in self.variables}
+        imported = modules & sys.modules.keys()
+        self._apply_to(imported)
+        sys.meta_path.insert(0, _ModulesImportedLater(modules - imported, self._apply_to))
+
+    def _apply_to(self, modules: Collection[str]) -> None:
         present = _variables()
         for (module, path), (text, pickled) in self.variables.items():
             variable = present.get((module, path))
-            if module not in sys.modules or (variable is not None and variable.text == text):
+            if module not in modules or (variable is not None and variable.text == text):
                 continue
             if pickled is None:
                 sys.stderr.write(
@@ -101,6 +111,31 @@ class ProcessState(NamedTuple):
             if owner_name:
                 owner = operator.attrgetter(owner_name)(owner)
             _assign(owner, name, pickle.loads(pickled))  # noqa: S301
+
+
+class _ModulesImportedLater(importlib.abc.MetaPathFinder):
+    """Finder that calls ``apply`` with the name of each of these modules, once it has been imported."""
+
+    def __init__(self, modules: Collection[str], apply: Callable[[Collection[str]], None]) -> None:
+        self._modules = modules
+        self._apply = apply
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None, target: types.ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        if name not in self._modules:
+            return None
+        finders = (finder for finder in sys.meta_path if finder is not self)
+        spec = next(filter(None, (f.find_spec(name, path, target) for f in finders)), None)
+        if spec is not None and spec.loader is not None:
+            execute = spec.loader.exec_module
+
+            def execute_and_apply(module: types.ModuleType) -> None:
+                execute(module)
+                self._apply({name})
+
+            spec.loader.exec_module = execute_and_apply  # type: ignore[method-assign]
+        return spec
 
 
 def _variables() -> dict[tuple[str, str], _Variable]:
