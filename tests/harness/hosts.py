@@ -36,6 +36,8 @@ _BEGIN = """
 mount --bind {boot} /proc/sys/kernel/random/boot_id
 if [ -n "{shared}" ]; then mount --bind {own} {shared}; cd {shared}; fi
 if [ -e /etc/machine-id ]; then mount --bind {machine} /etc/machine-id; fi
+mkdir -p /tmp/ray
+mount -t tmpfs tmpfs /tmp/ray
 hostname {name}
 "$@"
 exit $?

@@ -78,6 +78,18 @@ class Reshuffled(keras.utils.PyDataset):
         np.random.shuffle(self.order)
 
 
+class ReadAhead(Reshuffled):
+    """Shuffles in the same way, and threads read it ahead."""
+
+    def __init__(self):
+        keras.utils.PyDataset.__init__(self, workers=2)
+        self.order = np.arange(len(X))
+
+    def __getitem__(self, index):
+        rows = self.order[index * 8 : index * 8 + 8]
+        return X[rows], Y[rows]
+
+
 def dataset(*, shuffled=False, known=True):
     batches = untuned(tf.data.Dataset.from_tensor_slices((X, Y)))
     if shuffled:
@@ -103,6 +115,7 @@ def grain_data():
 
 KINDS = {
     "PyDataset": lambda: Data(train=Reshuffled(), validation=Batches()),
+    "PyDataset, read ahead": lambda: Data(train=ReadAhead(), validation=ReadAhead()),
     "tf.data": lambda: Data(
         train=dataset(shuffled=True, known=False),
         validation=dataset(shuffled=True),

@@ -103,10 +103,11 @@ class PyDatasetSource(DataSource):
             )
         if saved is not None:
             self._dataset.set_state(decode(saved["state"], tensors))
-        self._note_changes()
+        # The dataset's attributes are restored later, with the rest of the user's state.
+        self._between = None
 
     def _note_changes(self) -> None:
-        if self._between is not None:
+        if self.reads_ahead:
             self._between = Watch(self._shown, self._dataset)
 
     def _indices(self, pass_: int) -> Iterator[int]:
@@ -119,6 +120,7 @@ class PyDatasetSource(DataSource):
         return standardize_batch(self._dataset[index], self.class_weight, self.name)
 
     def _read_ahead(self, indices: Iterator[int]) -> Generator[Batch]:
+        self._note_changes()
         window = max(self._dataset.max_queue_size, self._dataset.workers, 1)
         waiting: deque[Future[Batch]] = deque()
         with ThreadPoolExecutor(
