@@ -22,7 +22,8 @@ _KIBI = 1024
 
 def value_text(value: float | None, digits: int = 5) -> str:
     """Format a metric with ``digits`` significant digits; ``-`` for none."""
-    return "-" if value is None else f"{value:.{digits}g}"
+    # A sum with 0.0 has no negative zero.
+    return "-" if value is None else f"{value + 0.0:.{digits}g}"
 
 
 def time_text(seconds: float | None) -> str:

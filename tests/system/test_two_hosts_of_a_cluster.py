@@ -82,9 +82,20 @@ class Cluster:
         words = ["-m", "ray.scripts.scripts", "start", "--block", "--num-cpus", 2]
         return [*words, "--address", self.address, "--node-ip-address", host.address]
 
-    def wait_for_both(self):
+    def wait_for(self, nodes):
+        """Wait until all have joined; a node that has ended, as Ray's do once they are given up, begins again."""
         program = _JOINED[self.engine].format(address=self.address, limit=LIMIT)
-        subprocess.run([sys.executable, "-c", program], check=True, timeout=LIMIT)
+        with subprocess.Popen([sys.executable, "-c", program], start_new_session=True) as joined:
+
+            def all_there():
+                for node in nodes:
+                    if node.process.poll() is not None:
+                        node.begin(self)
+                return joined.poll() is not None
+
+            if not until(all_there, LIMIT):
+                joined.kill()
+        assert joined.returncode == 0, [node.log()[-2000:] for node in nodes]
 
 
 class Node(Host):
@@ -121,7 +132,7 @@ def swept_on(engine, directory):
             study.write(place / "small.py")
         for node in (first, second):
             node.begin(cluster)
-        cluster.wait_for_both()
+        cluster.wait_for((first, second))
         env = {**services.environment, "SWEEPER_TEST_HOST": str(shared)}
         words = ("run", "small.py", "--engine", engine, "--engine-address", cluster.address)
         faults = list(FAULTS)
@@ -140,7 +151,7 @@ def swept_on(engine, directory):
                 if driver.process.returncode == 0:
                     break
                 # What the engine has given up is placed again by another run.
-                cluster.wait_for_both()
+                cluster.wait_for((first, second))
         with Database.open(services.storage, create=False) as database:
             trials = Repository(database).trials("small")
         return trials, met, {at: trials[at[0]].attempts[at[1] - 1].outcome for at in lost}
