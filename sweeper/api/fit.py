@@ -366,11 +366,13 @@ def _warn(message: str) -> None:
     # Unlike `inspect.currentframe`, `sys._getframe` never returns None.
     frame = sys._getframe(1)
     level = 2
-    while frame.f_back is not None and frame.f_code is not _FIT_CODE:
+    called = False
+    # Between `fit` and its caller are wrappers of this file.
+    while frame.f_back is not None and not (called and frame.f_code.co_filename != __file__):
+        called |= frame.f_code is _FIT_CODE
         frame = frame.f_back
         level += 1
-    # Between `fit` and its caller is the wrapper that takes other arguments.
-    warnings.warn(message, stacklevel=level + 2)
+    warnings.warn(message, stacklevel=level)
 
 
 _FIT_CODE = inspect.unwrap(fit).__code__

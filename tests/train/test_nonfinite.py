@@ -66,8 +66,16 @@ def test_terminate_on_nan_ends_it_and_the_history_has_the_epoch():
     def callbacks():
         return [keras.callbacks.TerminateOnNaN()]
 
-    history = fitted(exploding, unvalidated, callbacks=callbacks, notice=lambda _message: None)
+    notices = []
+    history = fitted(exploding, unvalidated, callbacks=callbacks, notice=notices.append)
     assert history.epoch == [0]
+    assert [notice.partition("epoch 1 of")[2] for notice in notices] == [" 2, where training ends"]
+
+
+def test_a_warning_names_the_line_that_calls_fit():
+    with pytest.warns(UserWarning, match="where training ends") as warned:
+        fitted(exploding, unvalidated, epochs=1)
+    assert {warning.filename for warning in warned} == {fitted.__code__.co_filename}
 
 
 def test_an_objective_that_recovers_gives_the_trial_its_value(caplog):

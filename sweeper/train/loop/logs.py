@@ -219,10 +219,10 @@ class Reported:
             if shapes.get(objective) or not later:
                 check_objective(objective, shapes, by_callbacks=self._by_callbacks)
 
-    def check_finite(self, epochs: Sequence[EpochRecord]) -> None:
+    def check_finite(self, epochs: Sequence[EpochRecord], *, ended: bool) -> None:
         """Report a loss or an objective that is NaN or infinite in the last of the finished ``epochs``.
 
-        Only the first such epoch is reported; with ``nonfinite="fail"`` it is a NonFiniteError.
+        ``ended`` says that the training ends with it. Only the first such epoch is reported; with ``nonfinite="fail"`` it is a NonFiniteError.
         """
         *earlier, last = epochs
         metric = next(self._not_finite(last), None)
@@ -236,6 +236,9 @@ class Reported:
                 "clip the gradients, or look for invalid samples"
             )
         if any(next(self._not_finite(epoch), None) for epoch in earlier):
+            return
+        if ended:
+            self._notify(f"{problem}, where training ends")
             return
         ends = "The callback keras.callbacks.TerminateOnNaN() ends it"
         if self._objectives:

@@ -300,7 +300,7 @@ class TrainingLoop:
         complete = validates or self._test is None
         self._reported.check_after(callback_logs, self._record.epochs, validated=complete)
         self._observer.epoch_ended(record, self._position.step, seconds)
-        self._reported.check_finite(self._record.epochs)
+        self._reported.check_finite(self._record.epochs, ended=self._is_last())
         self.pruned = self._is_to_end()
         last = self.pruned or self._is_last()
         pausing = self._is_to_pause()
