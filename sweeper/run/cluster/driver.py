@@ -197,7 +197,8 @@ class _Drive:
         error = None if placement is None else placement.exception()
         if error is not None:
             raise ExecutionError(
-                f"engine {self._request.engine!r} could not run its workers: {shown_error(error)}"
+                f"engine {self._request.engine!r} could not run its workers: {shown_error(error)}. "
+                f"{describe_unfinished(status)}; another run of it starts new workers"
             ) from error
         ends = [] if placement is None else placement.result()
         broken = [end for end in ends if end.code not in (0, _INTERRUPTED)]
