@@ -83,6 +83,30 @@ def test_a_cluster_scaled_to_no_machines_is_refused_by_name():
         _Drive(prepared, request)._start_hosts(Cluster(0), 3)
 
 
+@pytest.mark.parametrize(
+    ("left", "slots", "placed"),
+    [(None, 3, [2]), (None, 2, [1]), (None, 1, []), (datetime(2026, 1, 1, tzinfo=UTC), 3, [])],
+)
+def test_workers_of_an_earlier_run_that_turn_out_to_be_lost_are_replaced_once(left, slots, placed):
+    workers = [
+        SimpleNamespace(key="lost", live=False, left_at=left),
+        SimpleNamespace(key="there", live=True, left_at=None),
+    ]
+    repository = SimpleNamespace(workers=lambda _: workers, stop_requested=lambda _: None)
+    study = SimpleNamespace(repository=repository, settings=SimpleNamespace(name="s"))
+    request = SimpleNamespace(listener=lambda _: None)
+    drive = _Drive(SimpleNamespace(study=study), request)
+    drive._earlier, drive._slots, started = {"lost": 2, "there": 1}, slots, []
+
+    def place(count):
+        drive._placed += count
+        started.append(count)
+
+    drive._place = place
+    assert [drive._replace_lost(), drive._replace_lost()] == [bool(placed), False]
+    assert started == placed
+
+
 def test_a_single_order_is_run_by_the_cluster_too():
     """One order must not be run in the driver itself, which joblib does where it sees one job."""
     here = threading.current_thread().name

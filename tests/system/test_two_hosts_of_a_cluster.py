@@ -133,7 +133,9 @@ def swept_on(engine, directory):
         for node in (first, second):
             node.begin(cluster)
         cluster.wait_for((first, second))
-        env = {**services.environment, "SWEEPER_TEST_HOST": str(shared)}
+        # The driver gives its length of a lease to the workers that it places.
+        lease = {"SWEEPER_LEASE_SECONDS": str(LEASE)}
+        env = {**services.environment, **lease, "SWEEPER_TEST_HOST": str(shared)}
         words = ("run", "small.py", "--engine", engine, "--engine-address", cluster.address)
         faults = list(FAULTS)
         for _ in range(2 * len(FAULTS)):

@@ -5,13 +5,13 @@ the hosts in the table of workers, places only the missing ones, and reports pro
 the driver stops the study on every machine, by a request in the database.
 """
 
+import contextlib
 import socket
 import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import Future, wait
 from dataclasses import replace
-from functools import partial
 from typing import cast
 
 from sweeper.db.repository import StopRequest
@@ -70,11 +70,19 @@ class _Drive:
         self._listener = request.listener
         self._seen: dict[int, tuple[TrialStatus, float]] = {}
         self._failed: TrialError | None = None
+        self._placements: list[_Placement] = []
+        self._earlier: dict[str, int] = {}
+        """Slots of the workers that an earlier driver has placed, by their keys."""
+        self._slots = 0
+        """Slots that are to be there in all."""
+        self._placed = 0
+        """Slots that this driver has placed."""
 
     def run(self) -> StudyStatus:
         request = self._request
         refuse_inexact(self._repository, self._study, accept=request.options.accept_inexact)
         slots = self._prepared.slots(request.options.slots or 1, self._listener)
+        self._slots = slots
         status = self._repository.status(self._study)
         self._listener(
             opened(self._prepared, request.options.storage, slots, request.resume_command)
@@ -83,11 +91,12 @@ class _Drive:
             return status
         finished = [trial for trial in status.trials if trial.state in _ENDED]
         self._seen = {trial.number: (trial, time.monotonic()) for trial in finished}
-        placed = sum(  # slots that an earlier driver has placed
-            worker.slots
+        self._earlier = {
+            worker.key: worker.slots
             for worker in self._repository.workers(self._study)
             if worker.live and worker.engine == request.engine
-        )
+        }
+        placed = sum(self._earlier.values())
         if placed:
             self._listener(
                 events.Notice(
@@ -95,18 +104,40 @@ class _Drive:
                     f"run with --engine {request.engine}"
                 )
             )
-        cluster = None
-        if slots > placed:
-            kind = DaskCluster if request.engine == "dask" else RayCluster
-            cluster = kind(request.engine_address, slots - placed)
-        try:
-            placement = None if cluster is None else self._start_hosts(cluster, slots - placed)
+        with contextlib.ExitStack() as clusters:
+            self._clusters = clusters
+            if slots > placed:
+                self._place(slots - placed)
             with stop_signals(self._request_stop, self._listener, request.options.grace):
-                self._follow(placement)
-            return self._conclude(placement)
-        finally:
-            if cluster is not None:
-                cluster.close()
+                self._follow()
+            return self._conclude()
+
+    def _place(self, slots: int) -> None:
+        """Connect to the cluster, and start hosts with ``slots`` on it."""
+        kind = DaskCluster if self._request.engine == "dask" else RayCluster
+        cluster = kind(self._request.engine_address, slots)
+        self._clusters.callback(cluster.close)
+        self._placed += slots
+        self._placements.append(self._start_hosts(cluster, slots))
+
+    def _replace_lost(self) -> bool:
+        """Start hosts in the place of an earlier run's workers that are lost; return whether there were any.
+
+        The lease of a worker whose machine has just gone had not ended when this run counted it.
+        """
+        workers = self._repository.workers(self._study)
+        stopping = self._repository.stop_requested(self._study) is not None
+        for worker in workers:
+            if not worker.live and worker.left_at is None:
+                self._earlier.pop(worker.key, None)
+        missing = self._slots - self._placed - sum(self._earlier.values())
+        if missing <= 0 or stopping:
+            return False
+        self._listener(
+            events.Notice(f"workers of an earlier run are lost; {missing} are placed instead")
+        )
+        self._place(missing)
+        return True
 
     def _request_stop(self, how: StopRequest) -> None:
         """Stop all workers of the study, on every machine."""
@@ -146,24 +177,27 @@ class _Drive:
         ]
         return _start_hosts(cluster, specs)
 
-    def _follow(self, placement: _Placement | None) -> None:
+    def _follow(self) -> None:
         """Report events until the placed hosts, or all workers, have ended."""
         health = DatabaseHealth(self._listener)
         last = False
         while not last:
             began = time.monotonic()
-            last = health.retrying(partial(self._look, placement), lambda: health.given_up)
+            last = health.retrying(self._look, lambda: health.given_up)
             pause = max(_LOOK, (time.monotonic() - began) / _MOST_OF_A_CORE)
-            if placement is not None:
-                wait([placement], pause)
+            if self._placements:
+                wait(self._placements, pause)
             elif not last:
                 time.sleep(pause)
 
-    def _look(self, placement: _Placement | None) -> bool:
+    def _look(self) -> bool:
         """Report what has changed since the last look; return whether the hosts, or all workers, had ended."""
         # Before the status is read, so that the last look reports all that happened.
-        over = not self._any_live() if placement is None else placement.done()
+        placed = self._placements
+        over = all(p.done() for p in placed) if placed else not self._any_live()
         status = self._repository.status(self._study)
+        if self._earlier and not status.is_over and self._replace_lost():
+            over = False
         if not over and status.is_over:
             # An engine that was cut off from a host may wait for its task for ever.
             over = not self._any_live()
@@ -186,7 +220,7 @@ class _Drive:
     def _any_live(self) -> bool:
         return any(worker.live for worker in self._repository.workers(self._study))
 
-    def _conclude(self, placement: _Placement | None) -> StudyStatus:
+    def _conclude(self) -> StudyStatus:
         if self._failed is not None:
             raise self._failed
         # An audit on any machine may have stopped the study.
@@ -194,13 +228,14 @@ class _Drive:
         status = self._repository.status(self._study)
         if status.is_over:
             return status
-        error = None if placement is None else placement.exception()
+        errors = [placement.exception() for placement in self._placements]
+        error = next(filter(None, errors), None)
         if error is not None:
             raise ExecutionError(
                 f"engine {self._request.engine!r} could not run its workers: {shown_error(error)}. "
                 f"{describe_unfinished(status)}; another run of it starts new workers"
             ) from error
-        ends = [] if placement is None else placement.result()
+        ends = [end for placement in self._placements for end in placement.result()]
         broken = [end for end in ends if end.code not in (0, _INTERRUPTED)]
         if broken:
             ends_shown = "; ".join(
