@@ -116,12 +116,20 @@ def begin(
             )
         many = f"{loaded.epoch} epoch{'s' * (loaded.epoch != 1)}"
         ended = ", after which a callback stopped it" if stopped else ""
+        where = ""
+        if position["step_in_epoch"]:
+            where = (
+                f", in epoch {loaded.epoch + 1}: what the script computes from the model before the call that "
+                "continues there is of that state"
+            )
         notify(
             f"the training in {directory} has finished, with {many}{ended}: nothing is trained, and its newest "
-            "checkpoint is restored"
+            f"checkpoint is restored{where}"
         )
         return ()
-    if earlier is None or (earlier.epochs, earlier.step) != (loaded.epoch, loaded.step):
+    place = (loaded.epoch, loaded.step, position["step_in_epoch"])
+    if earlier is None or place != (earlier.epochs, earlier.step, 0):
+        # Within an epoch, the checkpoint is of a later call, and has the changes before that call.
         return ()
     return earlier.changed(model)
 
