@@ -30,6 +30,7 @@ from sweeper.declarations.checkpointing import (
     CheckpointEvery,
     Every,
     Keep,
+    KeepEnd,
     KeptCheckpoint,
     parse_every,
 )
@@ -255,7 +256,10 @@ def fit(  # noqa: PLR0917 - the signature of Model.fit
     loaded = load_newest([directory], notify, origin=origin)
     # After `load_newest`, which renames damaged checkpoints.
     kept_checkpoints = read_kept([directory], origin=origin)
-    changed = earlier_call.begin(model, directory, loaded, arguments, notify)
+    beginning = earlier_call.begin(
+        model, directory, loaded, arguments, kept=kept_checkpoints, notify=notify
+    )
+    rules = keep or Keep()
     # Claimed after these checks, so that a refused call leaves no marker there.
     claim_directory(directory, origin)
     check_settings(model, directory, notify, begins=loaded is None)
@@ -277,7 +281,7 @@ def fit(  # noqa: PLR0917 - the signature of Model.fit
         observer = _Observer(parse_every(checkpoint_every), stopping)
         with BackgroundWriter(
             CheckpointStore(directory, origin=origin),
-            keep or Keep(),
+            rules if beginning.ended is None else KeepEnd(rules, beginning.ended),
             observer.committed,
             lambda _path: None,
             notify=notify,
@@ -288,7 +292,7 @@ def fit(  # noqa: PLR0917 - the signature of Model.fit
 
             def train(plan: TrainingPlan) -> TrainingLoop:
                 loop = TrainingLoop(plan, observer, notify)
-                loop.run(loaded, changed)
+                loop.run(loaded, beginning.changed, beginning.own_end)
                 return loop
 
             try:

@@ -371,7 +371,27 @@ class KeepBest:
         return self.rules.select(kept, history) - {best}
 
 
-Retention = Keep | KeepBest
+@dataclass(frozen=True)
+class KeepEnd:
+    """The rules of a training, and the checkpoint at the end of one epoch beside what they keep."""
+
+    rules: Keep
+    epoch: int
+
+    def select(
+        self, kept: Sequence[KeptCheckpoint], history: Sequence[Mapping[str, float]] = ()
+    ) -> frozenset[KeptCheckpoint]:
+        """Return the checkpoints of ``kept`` that no rule keeps, without that of the epoch's end."""
+        return self.rules.select(kept, history) - {end_of_epoch(kept, self.epoch)}
+
+
+def end_of_epoch(kept: Iterable[KeptCheckpoint], epoch: int) -> KeptCheckpoint | None:
+    """Return the checkpoint that was taken when ``epoch`` epochs had just finished; None if it is not there."""
+    ends = [c for c in kept if c.good and c.epoch == epoch and c.metrics]
+    return ends[-1] if ends else None
+
+
+Retention = Keep | KeepBest | KeepEnd
 """Rules that select the checkpoints to delete."""
 
 

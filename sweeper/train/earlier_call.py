@@ -5,12 +5,14 @@ weights. A call that only restored the newest checkpoint would undo that. So wha
 ended at this checkpoint is kept, and a call that has no epoch to train is an error where it would undo something.
 
 In a new process the loop runs again from its first call, while the newest checkpoint is of a later one, which
-already has these changes: then nothing is kept.
+already has these changes: then nothing is kept. What the script computes from the model between two calls is to be
+what it was, so a finished call leaves the variables of its own end, if that checkpoint is still there. That of the
+call before the present one always is.
 """
 
 import sys
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import CodeType
@@ -21,7 +23,9 @@ import numpy as np
 import xxhash
 
 from sweeper.checkpoint.format import LoadedCheckpoint
-from sweeper.errors import UsageError
+from sweeper.checkpoint.reading import load_checkpoint
+from sweeper.declarations.checkpointing import KeptCheckpoint, end_of_epoch
+from sweeper.errors import CorruptCheckpointError, UsageError
 from sweeper.train.fit_call import FitArguments
 
 Values = tuple[tuple[Any, Any], ...]
@@ -55,6 +59,21 @@ class EarlierCall:
         )
 
 
+@dataclass(frozen=True)
+class Beginning:
+    """What a training in a directory with checkpoints begins with.
+
+    Attributes:
+        changed: Variables that the script has changed since the earlier call, with their values.
+        own_end: The checkpoint of the call's own end, if it was finished, and the newest is of a later call.
+        ended: The number of epochs of the earlier call in this process; None without one.
+    """
+
+    changed: Values = ()
+    own_end: LoadedCheckpoint | None = None
+    ended: int | None = None
+
+
 _ENDED: weakref.WeakKeyDictionary[keras.Model, dict[Path, EarlierCall]] = (
     weakref.WeakKeyDictionary()
 )
@@ -77,9 +96,13 @@ def begin(
     directory: Path,
     loaded: LoadedCheckpoint | None,
     fit_arguments: FitArguments,
+    *,
+    kept: Sequence[KeptCheckpoint],
     notify: Callable[[str], None],
-) -> Values:
-    """Return the changes of ``model`` that a training from ``loaded`` keeps; send a notice if it has no epoch to train.
+) -> Beginning:
+    """Return how a training from ``loaded`` begins; send a notice if it has no epoch to train.
+
+    ``kept`` are the checkpoints in the directory.
 
     Raises:
         UsageError: It has none, and would undo a change of the model, or does so in a loop, or is of another model
@@ -90,7 +113,9 @@ def begin(
     digests = [_digest(variable) for variable in _variables(model)]
     first = _BEGAN.setdefault((directory.absolute(), *_calling_line()), digests)
     if loaded is None:
-        return ()
+        return Beginning()
+    epochs = fit_arguments.epochs
+    ended = None if earlier is None else earlier.epochs
     position = loaded.state["position"]
     if fit_arguments.initial_epoch > loaded.epoch:
         raise UsageError(
@@ -104,9 +129,9 @@ def begin(
             "the earlier optimizer; give a second phase another directory"
         )
     stopped = position["stopped"] and position["step_in_epoch"] == 0
-    if loaded.epoch >= fit_arguments.epochs or stopped:
-        if earlier is not None and fit_arguments.epochs <= earlier.epochs:
-            _refuse_repetition(earlier, model, directory, fit_arguments.epochs)
+    if loaded.epoch >= epochs or stopped:
+        if earlier is not None and epochs <= earlier.epochs:
+            _refuse_repetition(earlier, model, directory, epochs)
         if earlier is None and digests != first:
             raise UsageError(
                 f"the training in {directory} was finished by an earlier call of this line in this process, with a model of "
@@ -115,23 +140,40 @@ def begin(
                 "keras.utils.set_random_seed(…) before it is built"
             )
         many = f"{loaded.epoch} epoch{'s' * (loaded.epoch != 1)}"
-        ended = ", after which a callback stopped it" if stopped else ""
-        where = ""
-        if position["step_in_epoch"]:
-            where = (
-                f", in epoch {loaded.epoch + 1}: what the script computes from the model before the call that "
-                "continues there is of that state"
-            )
+        by_callback = ", after which a callback stopped it" if stopped else ""
+        own_end = None
+        restored = "its newest checkpoint"
+        if (loaded.epoch, position["step_in_epoch"]) > (epochs, 0):
+            own_end = _checkpoint_at_the_end_of(epochs, kept, notify)
+            restored = f"the checkpoint of the end of epoch {epochs}"
+            if own_end is None:
+                restored = (
+                    f"its newest checkpoint, in epoch {loaded.epoch + 1}, because that of the end of epoch {epochs} is "
+                    "not kept (keep=sweeper.Keep(every_epochs=1) keeps each),"
+                )
         notify(
-            f"the training in {directory} has finished, with {many}{ended}: nothing is trained, and its newest "
-            f"checkpoint is restored{where}"
+            f"the training in {directory} has finished, with {many}{by_callback}: nothing is trained, and {restored} "
+            "is restored"
         )
-        return ()
+        return Beginning(own_end=own_end, ended=ended)
     place = (loaded.epoch, loaded.step, position["step_in_epoch"])
     if earlier is None or place != (earlier.epochs, earlier.step, 0):
         # Within an epoch, the checkpoint is of a later call, and has the changes before that call.
-        return ()
-    return earlier.changed(model)
+        return Beginning(ended=ended)
+    return Beginning(earlier.changed(model), ended=ended)
+
+
+def _checkpoint_at_the_end_of(
+    epochs: int, kept: Sequence[KeptCheckpoint], notify: Callable[[str], None]
+) -> LoadedCheckpoint | None:
+    checkpoint = end_of_epoch(kept, epochs)
+    if checkpoint is None:
+        return None
+    try:
+        return load_checkpoint(checkpoint.path)
+    except CorruptCheckpointError as error:
+        notify(str(error))
+        return None
 
 
 def _refuse_repetition(

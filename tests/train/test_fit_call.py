@@ -897,29 +897,41 @@ def test_a_finished_training_says_so_once_and_does_not_undo_changes(tmp_path):
     assert sweeper.fit(made(), X, Y, **options).history == history
 
 
+@pytest.mark.parametrize("keep", [None, sweeper.Keep(every_epochs=1)])
 @pytest.mark.parametrize("stop", [6, 7, 8])
-def test_a_change_between_two_calls_is_made_once_wherever_the_script_was_stopped(stop, tmp_path):
-    """At the end of the second epoch, which has three steps, and within the third."""
+def test_a_change_between_two_calls_is_made_once_wherever_the_script_was_stopped(
+    stop, keep, tmp_path
+):
+    """At the end of the second epoch, which has three steps, and within the third.
+
+    After the last call before it, and after every one whose checkpoint is kept, the model is what it was.
+    """
 
     def looped(directory, stop=None):
         keras.utils.set_random_seed(5)
         model = one_layer()
-        rates, notices = [], []
-        options = {**BRIEF, "checkpoints": directory, "notice": notices.append}
+        weights, notices = [], []
+        options = {**BRIEF, "checkpoints": directory, "notice": notices.append, "keep": keep}
         for epoch in range(4):
-            sweeper.fit(model, X, Y, **options, epochs=epoch + 1, callbacks=[Stops(stop)])
+            history = sweeper.fit(
+                model, X, Y, **options, epochs=epoch + 1, callbacks=[Stops(stop)]
+            ).history
+            variables = [*model.variables, *model.optimizer.variables]
+            weights.append([*(variable.numpy().tobytes() for variable in variables), history])
             model.optimizer.learning_rate = 0.5 * model.optimizer.learning_rate
-            rates.append(float(model.optimizer.learning_rate))
-        weights = [variable.numpy().tobytes() for variable in model.variables]
-        return weights, rates[-1], notices
+        return weights, notices
 
-    whole = looped(tmp_path / "whole")
+    whole, _ = looped(tmp_path / "whole")
     with pytest.raises(sweeper.Interrupted, match=f"at step {stop}"):
         looped(tmp_path / "stopped", stop)
-    resumed = looped(tmp_path / "stopped")
-    assert resumed[:2] == whole[:2]
-    within = [notice for notice in resumed[2] if "in epoch 3: what the script computes" in notice]
-    assert len(within) == (0 if stop == 6 else 2)
+    resumed, notices = looped(tmp_path / "stopped")
+    before = 1 if stop == 6 else 2
+    first = 0 if keep else before - 1
+    assert resumed[first:] == whole[first:]
+    finished = [notice.partition("nothing is trained, and ")[2] for notice in notices]
+    own = [f"the checkpoint of the end of epoch {n + 1} is restored" for n in range(first, before)]
+    assert finished[first:] == own
+    assert all("newest checkpoint, in epoch 3, because" in notice for notice in finished[:first])
 
 
 def test_phases_have_a_directory_each(tmp_path):

@@ -41,7 +41,7 @@ from sweeper.train.state.callbacks import (
     writing_by_batch,
 )
 from sweeper.train.state.state import HistoryRecord, Position, TrainingState, default_components
-from sweeper.train.state.variables import weights_digest
+from sweeper.train.state.variables import Variables, weights_digest
 from sweeper.train.warmstart.initial import WarmValues, match_warm_start
 
 _LOG = logging.getLogger(__name__)
@@ -209,22 +209,30 @@ class TrainingLoop:
         return self._initial.report
 
     def run(
-        self, loaded: LoadedCheckpoint | None = None, changed: Iterable[tuple[Any, Any]] = ()
+        self,
+        loaded: LoadedCheckpoint | None = None,
+        changed: Iterable[tuple[Any, Any]] = (),
+        own_end: LoadedCheckpoint | None = None,
     ) -> Position:
         """Train from the start or ``loaded`` to the end; return the position, set ``pruned`` if the pruner ended it.
 
         Args:
             loaded: The checkpoint to resume from.
             changed: Variables whose values differ from the checkpoint's, with the values.
+            own_end: The checkpoint of this training's own end, if ``loaded`` is of a longer one.
 
         Raises:
             Stopped: The observer requested a stop, and has the snapshot; `Paused` if the plan has
                 a pause here.
         """
         with self._hidden:
-            return self._run(loaded, changed)
+            self._run(loaded, changed)
+            if own_end is not None:
+                self._go_back_to(own_end)
+            self._finish()
+        return self._position
 
-    def _run(self, loaded: LoadedCheckpoint | None, changed: Iterable[tuple[Any, Any]]) -> Position:
+    def _run(self, loaded: LoadedCheckpoint | None, changed: Iterable[tuple[Any, Any]]) -> None:
         model = self._plan.model
         # As `fit` does. This loop does not use it, but a callback's `train_on_batch` would make it otherwise, and
         # then it could not be distinguished from one that is made again during training.
@@ -261,8 +269,16 @@ class TrainingLoop:
             if self._position.stopped and self._position.step_in_epoch == 0:
                 break
             self._run_epoch()
-        self._finish()
-        return self._position
+
+    def _go_back_to(self, loaded: LoadedCheckpoint) -> None:
+        """Give the variables, the history and the position what they were at an earlier checkpoint.
+
+        What callbacks wrote since stays: a later training continues from the newest checkpoint.
+        """
+        for component in self._state.components:
+            if isinstance(component, Variables | HistoryRecord):
+                component.restore(loaded.state[component.name], loaded.tensors)
+        self._position = Position.restored(loaded.state["position"], loaded.tensors)
 
     def _run_epoch(self) -> None:
         model = self._plan.model
