@@ -292,7 +292,12 @@ def fit(  # noqa: PLR0917 - the signature of Model.fit
 
             def train(plan: TrainingPlan) -> TrainingLoop:
                 loop = TrainingLoop(plan, observer, notify)
-                loop.run(loaded, beginning.changed, beginning.own_end)
+                loop.run(
+                    loaded,
+                    beginning.changed,
+                    beginning.own_end,
+                    continues=beginning.continues,
+                )
                 return loop
 
             try:

@@ -15,8 +15,12 @@ class Component:
 
     name: str
 
-    def before_train_begin(self, saved: Json | None) -> None:
-        """Prepare for the callbacks' ``on_train_begin``; ``saved`` is None for a training from its start."""
+    def before_train_begin(self, saved: Json | None, lost_from: int | None) -> None:
+        """Prepare for the callbacks' ``on_train_begin``; ``saved`` is None for a training from its start.
+
+        ``lost_from`` is the first epoch of which an attempt that was lost may have written something; None
+        if nothing was lost.
+        """
 
     def begin(self) -> None:
         """Record the initial state, after ``on_train_begin``."""

@@ -65,11 +65,13 @@ class Beginning:
 
     Attributes:
         changed: Variables that the script has changed since the earlier call, with their values.
+        continues: Whether that call ended at the newest checkpoint.
         own_end: The checkpoint of the call's own end, if it was finished, and the newest is of a later call.
         ended: The number of epochs of the earlier call in this process; None without one.
     """
 
     changed: Values = ()
+    continues: bool = False
     own_end: LoadedCheckpoint | None = None
     ended: int | None = None
 
@@ -160,7 +162,7 @@ def begin(
     if earlier is None or place != (earlier.epochs, earlier.step, 0):
         # Within an epoch, the checkpoint is of a later call, and has the changes before that call.
         return Beginning(ended=ended)
-    return Beginning(earlier.changed(model), ended=ended)
+    return Beginning(earlier.changed(model), continues=True, ended=ended)
 
 
 def _checkpoint_at_the_end_of(

@@ -77,7 +77,7 @@ def test_rows_after_the_checkpoint_are_not_doubled(append, tmp_path):
     attempt(csv, tmp_path / "kept", dies_in=2, append=append)
     assert rows(csv) == ["epoch", "0", "1"]
     with csv.open("a") as stream:
-        stream.write("2,a row of an epoch that the checkpoint does not know\n")
+        stream.write("2,a row of an epoch that the checkpoint does not know\n3,one of which a par")
     attempt(csv, tmp_path / "kept", append=append)
     attempt(whole, tmp_path / "other", append=append)
     assert csv.read_bytes() == whole.read_bytes()
@@ -89,3 +89,65 @@ def test_a_csv_file_that_lost_rows_is_refused(tmp_path):
     csv.write_text("epoch\n")
     with pytest.raises(RestoreError, match=r"has 6 bytes, and had \d+ at the checkpoint"):
         attempt(csv, tmp_path / "kept")
+
+
+class Killed(keras.callbacks.Callback):
+    """Dies at the end of an epoch, after its row was written."""
+
+    def on_epoch_end(self, epoch, logs=None):
+        if (self.params.get("epochs"), epoch) == DEATHS["epoch"]:
+            raise LostError
+
+
+def folds(directory, *, dies_in=None, every=1):
+    """Trainings of three, four and five epochs, one after another, which append to one file."""
+    DEATHS["epoch"] = dies_in
+    csv = directory / "log.csv"
+    for epochs in (3, 4, 5):
+        keras.utils.set_random_seed(epochs)
+        logger = keras.callbacks.CSVLogger(csv, append=True)
+        try:
+            sweeper.fit(
+                one_layer(),
+                unvalidated(),
+                epochs=epochs,
+                verbose=0,
+                checkpoints=directory / str(epochs),
+                checkpoint_every=Every(epochs=every),
+                callbacks=[logger, Killed()],
+                notice=lambda _message: None,
+            )
+        except LostError:
+            logger.csv_file.close()
+            return csv
+    return csv
+
+
+@pytest.mark.parametrize(("dies_in", "every"), [((5, 2), 1), ((5, 2), 3), ((4, 3), 2)])
+def test_trainings_that_append_to_one_file_keep_the_rows_of_each_other(dies_in, every, tmp_path):
+    """Killed between a row and its checkpoint, and run again, twice."""
+    for name in ("whole", "killed"):
+        (tmp_path / name).mkdir()
+    whole = folds(tmp_path / "whole").read_bytes()
+    first = folds(tmp_path / "killed", dies_in=dies_in, every=every)
+    assert first.read_bytes() != whole
+    for _ in range(2):
+        assert folds(tmp_path / "killed", every=every).read_bytes() == whole
+    assert [path.name for path in (tmp_path / "killed").glob("*.before")] == []
+
+
+def test_a_loop_of_calls_leaves_the_rows_that_others_have_written_meanwhile(tmp_path):
+    csv = tmp_path / "log.csv"
+    models = {name: one_layer() for name in "ab"}
+    for epoch in range(3):
+        for name, model in models.items():
+            # The second one is always an epoch ahead: its rows look like the lost ones of the first.
+            sweeper.fit(
+                model,
+                unvalidated(),
+                epochs=epoch + 1 + (name == "b"),
+                verbose=0,
+                checkpoints=tmp_path / name,
+                callbacks=[keras.callbacks.CSVLogger(csv, append=True)],
+            )
+    assert rows(csv) == ["epoch", "0", "0", "1", "1", "2", "2", "3"]

@@ -213,6 +213,8 @@ class TrainingLoop:
         loaded: LoadedCheckpoint | None = None,
         changed: Iterable[tuple[Any, Any]] = (),
         own_end: LoadedCheckpoint | None = None,
+        *,
+        continues: bool = False,
     ) -> Position:
         """Train from the start or ``loaded`` to the end; return the position, set ``pruned`` if the pruner ended it.
 
@@ -220,19 +222,26 @@ class TrainingLoop:
             loaded: The checkpoint to resume from.
             changed: Variables whose values differ from the checkpoint's, with the values.
             own_end: The checkpoint of this training's own end, if ``loaded`` is of a longer one.
+            continues: Whether this process has trained up to ``loaded`` itself, so that nothing was lost.
 
         Raises:
             Stopped: The observer requested a stop, and has the snapshot; `Paused` if the plan has
                 a pause here.
         """
         with self._hidden:
-            self._run(loaded, changed)
+            self._run(loaded, changed, continues=continues)
             if own_end is not None:
                 self._go_back_to(own_end)
             self._finish()
         return self._position
 
-    def _run(self, loaded: LoadedCheckpoint | None, changed: Iterable[tuple[Any, Any]]) -> None:
+    def _run(
+        self,
+        loaded: LoadedCheckpoint | None,
+        changed: Iterable[tuple[Any, Any]],
+        *,
+        continues: bool,
+    ) -> None:
         model = self._plan.model
         # As `fit` does. This loop does not use it, but a callback's `train_on_batch` would make it otherwise, and
         # then it could not be distinguished from one that is made again during training.
@@ -249,7 +258,10 @@ class TrainingLoop:
                 lambda: runners.take_one_step(model, self._trainer.train_step, batch)
             )
         # Before the callbacks, because CSVLogger opens its file in ``on_train_begin``.
-        self._state.before_train_begin(loaded)
+        lost_from = None if loaded is None else loaded.epoch
+        if continues or (loaded is not None and not self._has_epochs_after(loaded)):
+            lost_from = None
+        self._state.before_train_begin(loaded, lost_from)
         self._callbacks.on_train_begin()
         if loaded is None:
             self._state.begin()
@@ -269,6 +281,11 @@ class TrainingLoop:
             if self._position.stopped and self._position.step_in_epoch == 0:
                 break
             self._run_epoch()
+
+    def _has_epochs_after(self, loaded: LoadedCheckpoint) -> bool:
+        position = Position.restored(loaded.state["position"], loaded.tensors)
+        stopped = position.stopped and position.step_in_epoch == 0
+        return position.epoch < self._plan.epochs and not stopped
 
     def _go_back_to(self, loaded: LoadedCheckpoint) -> None:
         """Give the variables, the history and the position what they were at an earlier checkpoint.

@@ -85,8 +85,15 @@ def remember_start(logger: keras.callbacks.CSVLogger) -> None:
     temporary.replace(note)
 
 
-def cut_back(logger: keras.callbacks.CSVLogger, size: int) -> None:
-    """Truncate the file to ``size`` bytes, and make the logger append; raise RestoreError if it is shorter."""
+def cut_back(logger: keras.callbacks.CSVLogger, size: int, epoch: int) -> None:
+    """Delete the rows of an attempt that was lost after a checkpoint: those of ``epoch`` and later at the end of the file.
+
+    Rows before them that are not in the ``size`` bytes of the checkpoint are of another training, which writes
+    to the same file.
+
+    Raises:
+        RestoreError: The file is shorter than at the checkpoint.
+    """
     file = Path(logger.filename)
     length = size_of(logger)
     if length < size:
@@ -94,8 +101,29 @@ def cut_back(logger: keras.callbacks.CSVLogger, size: int) -> None:
             f"CSVLogger's file {file} has {length} bytes, and had {size} at the checkpoint: rows are "
             "missing; restore the file, or train from the beginning"
         )
-    _truncate(file, size)
-    logger.append = True
+    if length == size:
+        return
+    lines = file.read_bytes()[size:].splitlines(keepends=True)
+    if not lines[-1].endswith(b"\n"):
+        # Its writer was killed.
+        length -= len(lines.pop())
+    epochs = [line.partition(logger.sep.encode())[0] for line in lines]
+    counts = range(len(lines), 0, -1)
+    lost = next((n for n in counts if epochs[-n:] == _numbers(epoch, n)), 0)
+    if lost == len(lines) - 1 and size == 0:
+        lost += 1  # The header is of the same attempt.
+    _truncate(file, length - sum(map(len, lines[len(lines) - lost :])))
+
+
+def _numbers(first: int, count: int) -> list[bytes]:
+    return [str(number).encode() for number in range(first, first + count)]
+
+
+def forget_start(logger: keras.callbacks.CSVLogger, size: int) -> None:
+    """Delete the note of a start before a checkpoint at which the file had ``size`` bytes; a later one is another training's."""
+    note = _note(logger)
+    if note.exists() and int(json.loads(note.read_text())["bytes"]) < size:
+        note.unlink()
 
 
 def _truncate(file: Path, size: int) -> None:
@@ -215,6 +243,7 @@ class CallbackStates(Component):
         directory: str = "",
     ) -> None:
         self._directory = directory
+        self._trains = True
         self._objects: list[tuple[str, Any]] = []
         for callback in callbacks:
             _refuse(callback)
@@ -258,21 +287,26 @@ class CallbackStates(Component):
                 misfits.append(f"{name}: {error}")
         return misfits
 
-    def before_train_begin(self, saved: Json | None) -> None:
+    def before_train_begin(self, saved: Json | None, lost_from: int | None) -> None:
+        self._trains = saved is None or lost_from is not None
         # Before ``on_train_begin`` of CSVLogger, which opens its file.
         for index, (_, callback) in enumerate(self._objects):
             if isinstance(callback, keras.callbacks.CSVLogger):
                 if saved is None:
                     remember_start(callback)
                 elif "file_size" in saved[index]:
-                    cut_back(callback, saved[index]["file_size"])
-            elif isinstance(callback, keras.callbacks.TensorBoard):
+                    callback.append = True
+                    if lost_from is None:
+                        forget_start(callback, saved[index]["file_size"])
+                    else:
+                        cut_back(callback, saved[index]["file_size"], lost_from)
+            elif isinstance(callback, keras.callbacks.TensorBoard) and self._trains:
                 sizes = {} if saved is None else saved[index].get("event_files", {})
                 cut_event_files(callback, sizes, self._directory)
 
     def after_train_end(self) -> None:
         for _, callback in self._objects:
-            if isinstance(callback, keras.callbacks.CSVLogger):
+            if isinstance(callback, keras.callbacks.CSVLogger) and self._trains:
                 # The training has ended, so its rows are kept.
                 _note(callback).unlink(missing_ok=True)
 

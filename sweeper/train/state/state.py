@@ -309,12 +309,16 @@ class TrainingState:
             repeated=repeated,
         )
 
-    def before_train_begin(self, loaded: LoadedCheckpoint | None = None) -> None:
-        """Prepare for the callbacks' ``on_train_begin``; ``loaded`` is the checkpoint to resume from."""
+    def before_train_begin(self, loaded: LoadedCheckpoint | None, lost_from: int | None) -> None:
+        """Prepare for the callbacks' ``on_train_begin``; ``loaded`` is the checkpoint to resume from.
+
+        For ``lost_from``, see `Component.before_train_begin`.
+        """
         if loaded is not None:
             self._check(loaded)
         for component in self.components:
-            component.before_train_begin(None if loaded is None else loaded.state[component.name])
+            saved = None if loaded is None else loaded.state[component.name]
+            component.before_train_begin(saved, lost_from)
 
     def after_train_end(self) -> None:
         for component in self.components:
