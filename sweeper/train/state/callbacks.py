@@ -85,11 +85,11 @@ def remember_start(logger: keras.callbacks.CSVLogger) -> None:
     temporary.replace(note)
 
 
-def cut_back(logger: keras.callbacks.CSVLogger, size: int, epoch: int) -> None:
-    """Delete the rows of an attempt that was lost after a checkpoint: those of ``epoch`` and later at the end of the file.
+def cut_back(logger: keras.callbacks.CSVLogger, size: int, epoch: int, *, is_trials: bool) -> None:
+    """Delete the rows of an attempt that was lost after a checkpoint, at which the file had ``size`` bytes.
 
-    Rows before them that are not in the ``size`` bytes of the checkpoint are of another training, which writes
-    to the same file.
+    In a file of a trial these are all rows after them; elsewhere those of ``epoch`` and later at the end, because
+    another training may write to the same file.
 
     Raises:
         RestoreError: The file is shorter than at the checkpoint.
@@ -101,7 +101,8 @@ def cut_back(logger: keras.callbacks.CSVLogger, size: int, epoch: int) -> None:
             f"CSVLogger's file {file} has {length} bytes, and had {size} at the checkpoint: rows are "
             "missing; restore the file, or train from the beginning"
         )
-    if length == size:
+    if length == size or is_trials:
+        _truncate(file, size)
         return
     lines = file.read_bytes()[size:].splitlines(keepends=True)
     if not lines[-1].endswith(b"\n"):
@@ -149,7 +150,7 @@ def flushed_sizes(board: keras.callbacks.TensorBoard, directory: str) -> dict[st
     """
     for writer in board._writers.values():
         writer.flush()
-    files = _EVENT_FILES if _is_below(board, directory) else _own_event_files()
+    files = _EVENT_FILES if _is_below(board.log_dir, directory) else _own_event_files()
     return {
         f"{use}/{file.name}": file.stat().st_size
         for use, files_of_use in _directories(board).items()
@@ -170,7 +171,7 @@ def cut_event_files(
             size = sizes.get(f"{use}/{path.name}")
             if size is not None and path.stat().st_size > size:
                 os.truncate(path, size)
-            elif size is None and path not in own and _is_below(board, directory):
+            elif size is None and path not in own and _is_below(board.log_dir, directory):
                 path.unlink()
 
 
@@ -178,10 +179,8 @@ def _own_event_files() -> str:
     return f"{_EVENT_FILES}.{glob.escape(socket.gethostname())}.{os.getpid()}.*"
 
 
-def _is_below(board: keras.callbacks.TensorBoard, directory: str) -> bool:
-    return bool(directory) and Path(board.log_dir).absolute().is_relative_to(
-        Path(directory).absolute()
-    )
+def _is_below(path: str | os.PathLike[str], directory: str) -> bool:
+    return bool(directory) and Path(path).absolute().is_relative_to(Path(directory).absolute())
 
 
 def _directories(board: keras.callbacks.TensorBoard) -> dict[str, Path]:
@@ -299,7 +298,9 @@ class CallbackStates(Component):
                     if lost_from is None:
                         forget_start(callback, saved[index]["file_size"])
                     else:
-                        cut_back(callback, saved[index]["file_size"], lost_from)
+                        file_size = saved[index]["file_size"]
+                        is_trials = _is_below(callback.filename, self._directory)
+                        cut_back(callback, file_size, lost_from, is_trials=is_trials)
             elif isinstance(callback, keras.callbacks.TensorBoard) and self._trains:
                 sizes = {} if saved is None else saved[index].get("event_files", {})
                 cut_event_files(callback, sizes, self._directory)
