@@ -276,6 +276,7 @@ def fit(  # noqa: PLR0917 - the signature of Model.fit
         cure="give the changed training another directory (checkpoints=…)",
         initial_epoch=int(arguments.initial_epoch),
         verbose=verbose,
+        again=beginning.again,
     )
     with hold_directory(directory), _stop_signals() as stopping:
         observer = _Observer(parse_every(checkpoint_every), stopping)

@@ -68,12 +68,14 @@ class Beginning:
         continues: Whether that call ended at the newest checkpoint.
         own_end: The checkpoint of the call's own end, if it was finished, and the newest is of a later call.
         ended: The number of epochs of the earlier call in this process; None without one.
+        again: Whether there was an earlier call in this process, with this model or another.
     """
 
     changed: Values = ()
     continues: bool = False
     own_end: LoadedCheckpoint | None = None
     ended: int | None = None
+    again: bool = False
 
 
 _ENDED: weakref.WeakKeyDictionary[keras.Model, dict[Path, EarlierCall]] = (
@@ -112,6 +114,7 @@ def begin(
             earlier training.
     """
     earlier = _ENDED.get(model, {}).get(directory.absolute())
+    again = directory.absolute() in {path for path, *_ in _BEGAN}
     digests = [_digest(variable) for variable in _variables(model)]
     first = _BEGAN.setdefault((directory.absolute(), *_calling_line()), digests)
     if loaded is None:
@@ -157,12 +160,12 @@ def begin(
             f"the training in {directory} has finished, with {many}{by_callback}: nothing is trained, and {restored} "
             "is restored"
         )
-        return Beginning(own_end=own_end, ended=ended)
+        return Beginning(own_end=own_end, ended=ended, again=again)
     place = (loaded.epoch, loaded.step, position["step_in_epoch"])
     if earlier is None or place != (earlier.epochs, earlier.step, 0):
         # Within an epoch, the checkpoint is of a later call, and has the changes before that call.
-        return Beginning(ended=ended)
-    return Beginning(earlier.changed(model), continues=True, ended=ended)
+        return Beginning(ended=ended, again=again)
+    return Beginning(earlier.changed(model), continues=True, ended=ended, again=again)
 
 
 def _checkpoint_at_the_end_of(

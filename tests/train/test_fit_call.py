@@ -934,6 +934,49 @@ def test_a_change_between_two_calls_is_made_once_wherever_the_script_was_stopped
     assert all("newest checkpoint, in epoch 3, because" in notice for notice in finished[:first])
 
 
+class Remembers(keras.callbacks.Callback):
+    """Changes each of its attributes in one epoch alone, or in all."""
+
+    def __init__(self):
+        super().__init__()
+        self.first = None
+        self.given = {"a": 0}
+        self.ratios = []
+        self.unused = "deleted"
+
+    def on_epoch_end(self, epoch, logs=None):
+        if epoch == 0:
+            self.first = logs["loss"]
+            self.made = [{"epoch": epoch}, np.ones(3)]
+            self.given["b"] = self.made
+            del self.unused
+        elif epoch == 2:
+            self.made[0]["later"] = epoch
+        self.ratios.append(logs["loss"] / self.first)
+
+    def values(self):
+        own = {name: getattr(self, name, None) for name in ("first", "given", "ratios", "unused")}
+        return repr(own), self.given["b"] is self.made
+
+
+@pytest.mark.parametrize("stops", [(4,), (7,), (8, 11), (11,)])
+def test_a_callback_of_several_calls_remembers_what_it_saw_in_the_first_one(stops, tmp_path):
+    def looped(directory, stop=None):
+        keras.utils.set_random_seed(5)
+        model, remembers = one_layer(), Remembers()
+        options = {**BRIEF, "checkpoints": directory, "notice": print}
+        for epoch in range(4):
+            called = [Stops(stop), remembers]
+            sweeper.fit(model, X, Y, **options, epochs=epoch + 1, callbacks=called)
+        return remembers.values()
+
+    whole = looped(tmp_path / "whole")
+    for stop in stops:
+        with pytest.raises(sweeper.Interrupted, match=f"at step {stop}"):
+            looped(tmp_path / "stopped", stop)
+    assert looped(tmp_path / "stopped") == whole
+
+
 def test_phases_have_a_directory_each(tmp_path):
     """Freeze, then fine-tune, killed in both phases: the script runs again from its top."""
 

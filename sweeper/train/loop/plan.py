@@ -124,6 +124,7 @@ class TrainingPlan:
         cure: How changed code trains from the start, in errors.
         initial_epoch: Number of the first epoch, as in ``fit``.
         verbose: As in ``fit``; trials print no progress bar.
+        again: Whether this process has trained in the same directory before; see `UserState`.
     """
 
     model: keras.Model
@@ -144,6 +145,7 @@ class TrainingPlan:
     cure: str = ANOTHER_STUDY
     initial_epoch: int = 0
     verbose: Any = 0
+    again: bool = False
 
     @property
     def trainer(self) -> keras.Model | TrainingStep:
@@ -170,4 +172,5 @@ def roots_of(plan: TrainingPlan, sources: Mapping[str, DataSource | None]) -> Ro
         exempt=[obj for obj in objects if has_own_state(obj)],
         output=plan.output_only,
         directory=plan.directory,
+        again=plan.again,
     )

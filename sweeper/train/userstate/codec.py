@@ -61,8 +61,8 @@ class UserEncoder(Encoder):
         self._covered = covered
         self._exempt = exempt
 
-    def holder(self, holder: Holder) -> Json:
-        """Return the encoded contents of a changed holder."""
+    def holder(self, holder: Holder, before: Json) -> Json:
+        """Return the encoded contents of a changed holder; with the names that were encoded ``before``."""
         path = holder.path
         if isinstance(holder, Value):
             return {"value": holder.capture(self._tensors, f"{self._prefix}/{path}")}
@@ -77,9 +77,10 @@ class UserEncoder(Encoder):
         changes = {
             name: self.encode(value, path_in(holder, name))
             for name, value in zip(keys, values, strict=True)
-            if not same(initial.get(name, MISSING), value)
+            if name in before.get("set", ()) or not same(initial.get(name, MISSING), value)
         }
-        return {"set": changes, "gone": [name for name in holder.keys if name not in keys]}
+        gone = dict.fromkeys([*holder.keys, *before.get("gone", ())])
+        return {"set": changes, "gone": [name for name in gone if name not in keys]}
 
     def encode(self, value: Any, path: str) -> Json:
         if value is None or type(value) in (bool, int, float, str):

@@ -4,6 +4,9 @@ When training starts, a walk follows attributes, containers, closures, classes a
 that the factories returned, and records each object with state. A capture encodes those that have changed since, and refuses by name those that cannot be encoded. A restore sets the
 captured objects, and resets others that have changed in the new process before the restore.
 
+Where ``fit`` is called again in one process, a training starts with what the earlier one has changed, and a new
+process does not. So each checkpoint has also what the checkpoint had from which the training continues.
+
 The state of a callback with its own ``get_state`` and ``set_state`` is the result of its ``get_state``. What this
 leaves out is lost on resume without an error. So each checkpoint has fingerprints (`LeftOut`) of all values that
 the callback reaches and training has changed. They are found by a new walk each time, because a ``set_state``
@@ -82,6 +85,8 @@ class UserState(Component):
         """Functions that were traced during training, with the Python values that they read."""
         self._unbuilt: list[Node] = []
         """Layers, optimizers and metrics that create their variables when they are first used."""
+        self._changed_before: dict[str, codec.Json] = {}
+        """What an earlier training of this process has changed, by path, as the restored checkpoint has it."""
         self.in_flight: Callable[[], frozenset[str]] = frozenset
         """Returns the uses of data whose pass is open; see `Reopening`."""
 
@@ -234,12 +239,13 @@ class UserState(Component):
         encoder = UserEncoder(tensors, self.name, nodes, covered=self._covered, exempt=exempt)
         changed: dict[str, codec.Json] = {}
         for holder in holders:
-            if not holder.changed() or id(holder.obj) in exempt:
+            before = self._changed_before.get(holder.path)
+            if (before is None and not holder.changed()) or id(holder.obj) in exempt:
                 continue
             if isinstance(holder, Cache) and not self._reads_what_changed(holder):
                 continue
             try:
-                changed[holder.path] = encoder.holder(holder)
+                changed[holder.path] = encoder.holder(holder, before or {})
             except codec.NotPlainError as error:
                 where = holder.path if isinstance(holder, Value) else error.path
                 raise UncapturableError(
@@ -305,6 +311,8 @@ class UserState(Component):
                     holder.restore(node["value"], tensors)
                 elif isinstance(holder, Structure):
                     decoder.structure(holder, node)
+        if self._roots.again:
+            self._changed_before.update(saved["changed"])
 
 
 @contextmanager

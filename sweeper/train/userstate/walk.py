@@ -95,6 +95,7 @@ class Roots:
         exempt: Objects with their own methods for their state.
         output: Objects that only write; may grow. None if there is no trial that could exempt one.
         directory: Directory of the trial, which differs between attempts and replays.
+        again: Whether an earlier training of this process has changed the objects.
     """
 
     model: keras.Model
@@ -108,6 +109,7 @@ class Roots:
     directory: str = ""
     step: Any = None
     tracked: Mapping[str, Any] = field(default_factory=dict)
+    again: bool = False
 
     def ids_exempt(self) -> frozenset[int]:
         """Return the ids of all objects that the walk does not enter."""
