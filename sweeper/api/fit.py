@@ -276,7 +276,7 @@ def fit(  # noqa: PLR0917 - the signature of Model.fit
         cure="give the changed training another directory (checkpoints=…)",
         initial_epoch=int(arguments.initial_epoch),
         verbose=verbose,
-        again=beginning.again,
+        earlier=beginning.earlier,
     )
     with hold_directory(directory), _stop_signals() as stopping:
         observer = _Observer(parse_every(checkpoint_every), stopping)
@@ -293,12 +293,7 @@ def fit(  # noqa: PLR0917 - the signature of Model.fit
 
             def train(plan: TrainingPlan) -> TrainingLoop:
                 loop = TrainingLoop(plan, observer, notify)
-                loop.run(
-                    loaded,
-                    beginning.changed,
-                    beginning.own_end,
-                    continues=beginning.continues,
-                )
+                loop.run(loaded, beginning.changed, beginning.own_end)
                 return loop
 
             try:
@@ -310,7 +305,7 @@ def fit(  # noqa: PLR0917 - the signature of Model.fit
                     "resume, call fit again with the same directory"
                 ) from None
     remember_data_generators(training_data)
-    earlier_call.remember(model, directory, arguments.epochs, loop.position.step)
+    earlier_call.remember(model, directory, arguments.epochs, loop.position.step, loop.created())
     return returned
 
 

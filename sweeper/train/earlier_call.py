@@ -27,6 +27,7 @@ from sweeper.checkpoint.reading import load_checkpoint
 from sweeper.declarations.checkpointing import KeptCheckpoint, end_of_epoch
 from sweeper.errors import CorruptCheckpointError, UsageError
 from sweeper.train.fit_call import FitArguments
+from sweeper.train.userstate import EarlierTraining
 
 Values = tuple[tuple[Any, Any], ...]
 """Variables with values to assign."""
@@ -42,6 +43,7 @@ class EarlierCall:
         line: Code and instruction that called `sweeper.fit`.
         optimizer: Returns the model's optimizer; None if it does not exist any more.
         digests: Digest of each variable of the model and the optimizer, by identity.
+        created: Objects that it has created, by identity.
     """
 
     epochs: int
@@ -49,6 +51,7 @@ class EarlierCall:
     line: tuple[CodeType, int]
     optimizer: Callable[[], Any]
     digests: Mapping[int, str]
+    created: Mapping[int, Any]
 
     def changed(self, model: keras.Model) -> Values:
         """Return the variables of ``model`` that have changed since, with their values."""
@@ -65,17 +68,15 @@ class Beginning:
 
     Attributes:
         changed: Variables that the script has changed since the earlier call, with their values.
-        continues: Whether that call ended at the newest checkpoint.
         own_end: The checkpoint of the call's own end, if it was finished, and the newest is of a later call.
         ended: The number of epochs of the earlier call in this process; None without one.
-        again: Whether there was an earlier call in this process, with this model or another.
+        earlier: What the training has to know of that call.
     """
 
     changed: Values = ()
-    continues: bool = False
     own_end: LoadedCheckpoint | None = None
     ended: int | None = None
-    again: bool = False
+    earlier: EarlierTraining | None = None
 
 
 _ENDED: weakref.WeakKeyDictionary[keras.Model, dict[Path, EarlierCall]] = (
@@ -86,12 +87,14 @@ _BEGAN: dict[tuple[Path, CodeType, int], list[str]] = {}
 """Digests of the variables of the first model with which a line of this process called for a directory."""
 
 
-def remember(model: keras.Model, directory: Path, epochs: int, step: int) -> None:
+def remember(
+    model: keras.Model, directory: Path, epochs: int, step: int, created: Mapping[int, Any]
+) -> None:
     """Remember that a training of ``model`` in ``directory`` has ended now."""
     digests = {id(variable): _digest(variable) for variable in _variables(model)}
     # An optimizer may refer to its model, and would keep it alive.
     optimizer = (lambda: None) if model.optimizer is None else weakref.ref(model.optimizer)
-    call = EarlierCall(epochs, step, _calling_line(), optimizer, digests)
+    call = EarlierCall(epochs, step, _calling_line(), optimizer, digests, created)
     _ENDED.setdefault(model, {})[directory.absolute()] = call
 
 
@@ -114,13 +117,13 @@ def begin(
             earlier training.
     """
     earlier = _ENDED.get(model, {}).get(directory.absolute())
-    again = directory.absolute() in {path for path, *_ in _BEGAN}
     digests = [_digest(variable) for variable in _variables(model)]
     first = _BEGAN.setdefault((directory.absolute(), *_calling_line()), digests)
     if loaded is None:
         return Beginning()
     epochs = fit_arguments.epochs
     ended = None if earlier is None else earlier.epochs
+    training = None if earlier is None else EarlierTraining(earlier.created, continued=False)
     position = loaded.state["position"]
     if fit_arguments.initial_epoch > loaded.epoch:
         raise UsageError(
@@ -160,12 +163,14 @@ def begin(
             f"the training in {directory} has finished, with {many}{by_callback}: nothing is trained, and {restored} "
             "is restored"
         )
-        return Beginning(own_end=own_end, ended=ended, again=again)
+        return Beginning((), own_end, ended, training)
     place = (loaded.epoch, loaded.step, position["step_in_epoch"])
     if earlier is None or place != (earlier.epochs, earlier.step, 0):
         # Within an epoch, the checkpoint is of a later call, and has the changes before that call.
-        return Beginning(ended=ended, again=again)
-    return Beginning(earlier.changed(model), continues=True, ended=ended, again=again)
+        return Beginning((), None, ended, training)
+    return Beginning(
+        earlier.changed(model), None, ended, EarlierTraining(earlier.created, continued=True)
+    )
 
 
 def _checkpoint_at_the_end_of(

@@ -943,6 +943,7 @@ class Remembers(keras.callbacks.Callback):
         self.given = {"a": 0}
         self.ratios = []
         self.unused = "deleted"
+        self.rng = np.random.default_rng(1)
 
     def on_epoch_end(self, epoch, logs=None):
         if epoch == 0:
@@ -952,11 +953,12 @@ class Remembers(keras.callbacks.Callback):
             del self.unused
         elif epoch == 2:
             self.made[0]["later"] = epoch
-        self.ratios.append(logs["loss"] / self.first)
+        self.ratios.append(logs["loss"] / self.first + self.rng.random())
 
     def values(self):
-        own = {name: getattr(self, name, None) for name in ("first", "given", "ratios", "unused")}
-        return repr(own), self.given["b"] is self.made
+        names = ("first", "given", "ratios", "unused", "phase")
+        own = {name: getattr(self, name, None) for name in names}
+        return repr(own), self.given["b"] is self.made, self.rng.random()
 
 
 @pytest.mark.parametrize("stops", [(4,), (7,), (8, 11), (11,)])
@@ -968,6 +970,11 @@ def test_a_callback_of_several_calls_remembers_what_it_saw_in_the_first_one(stop
         for epoch in range(4):
             called = [Stops(stop), remembers]
             sweeper.fit(model, X, Y, **options, epochs=epoch + 1, callbacks=called)
+            # What the script changes between two calls stays changed.
+            remembers.ratios.append("--")
+            remembers.made.append(remembers.rng.random())
+            remembers.phase = epoch
+        assert [type(ratio) for ratio in remembers.ratios] == [float, str] * 4
         return remembers.values()
 
     whole = looped(tmp_path / "whole")

@@ -42,6 +42,7 @@ from sweeper.train.state.callbacks import (
 )
 from sweeper.train.state.state import HistoryRecord, Position, TrainingState, default_components
 from sweeper.train.state.variables import Variables, weights_digest
+from sweeper.train.userstate import UserState
 from sweeper.train.warmstart.initial import WarmValues, match_warm_start
 
 _LOG = logging.getLogger(__name__)
@@ -92,6 +93,9 @@ class TrainingLoop:
                 ),
                 eager=bool(plan.model.run_eagerly),
                 cure=plan.cure,
+            )
+            self._user_state = next(
+                part for part in self._state.components if isinstance(part, UserState)
             )
             self._reported = Reported(plan.objectives, plan.epochs, notify, plan.nonfinite)
             self._reported.check_before(
@@ -160,6 +164,10 @@ class TrainingLoop:
         """Return the number of steps of an epoch; None if it is known only at its end."""
         return self._train.reader.steps
 
+    def created(self) -> dict[int, Any]:
+        """Return the objects that the training, and earlier ones of this process, have created, by identity."""
+        return self._user_state.created()
+
     @property
     def position(self) -> Position:
         return self._position
@@ -213,8 +221,6 @@ class TrainingLoop:
         loaded: LoadedCheckpoint | None = None,
         changed: Iterable[tuple[Any, Any]] = (),
         own_end: LoadedCheckpoint | None = None,
-        *,
-        continues: bool = False,
     ) -> Position:
         """Train from the start or ``loaded`` to the end; return the position, set ``pruned`` if the pruner ended it.
 
@@ -222,26 +228,19 @@ class TrainingLoop:
             loaded: The checkpoint to resume from.
             changed: Variables whose values differ from the checkpoint's, with the values.
             own_end: The checkpoint of this training's own end, if ``loaded`` is of a longer one.
-            continues: Whether this process has trained up to ``loaded`` itself, so that nothing was lost.
 
         Raises:
             Stopped: The observer requested a stop, and has the snapshot; `Paused` if the plan has
                 a pause here.
         """
         with self._hidden:
-            self._run(loaded, changed, continues=continues)
+            self._run(loaded, changed)
             if own_end is not None:
                 self._go_back_to(own_end)
             self._finish()
         return self._position
 
-    def _run(
-        self,
-        loaded: LoadedCheckpoint | None,
-        changed: Iterable[tuple[Any, Any]],
-        *,
-        continues: bool,
-    ) -> None:
+    def _run(self, loaded: LoadedCheckpoint | None, changed: Iterable[tuple[Any, Any]]) -> None:
         model = self._plan.model
         # As `fit` does. This loop does not use it, but a callback's `train_on_batch` would make it otherwise, and
         # then it could not be distinguished from one that is made again during training.
@@ -258,10 +257,7 @@ class TrainingLoop:
                 lambda: runners.take_one_step(model, self._trainer.train_step, batch)
             )
         # Before the callbacks, because CSVLogger opens its file in ``on_train_begin``.
-        lost_from = None if loaded is None else loaded.epoch
-        if continues or (loaded is not None and not self._has_epochs_after(loaded)):
-            lost_from = None
-        self._state.before_train_begin(loaded, lost_from)
+        self._state.before_train_begin(loaded, self._lost_from(loaded))
         self._callbacks.on_train_begin()
         if loaded is None:
             self._state.begin()
@@ -282,10 +278,14 @@ class TrainingLoop:
                 break
             self._run_epoch()
 
-    def _has_epochs_after(self, loaded: LoadedCheckpoint) -> bool:
+    def _lost_from(self, loaded: LoadedCheckpoint | None) -> int | None:
+        """Return the first epoch after ``loaded`` of which a lost attempt may have written something, if any."""
+        earlier = self._plan.earlier
+        if loaded is None or (earlier is not None and earlier.continued):
+            return None
         position = Position.restored(loaded.state["position"], loaded.tensors)
         stopped = position.stopped and position.step_in_epoch == 0
-        return position.epoch < self._plan.epochs and not stopped
+        return position.epoch if position.epoch < self._plan.epochs and not stopped else None
 
     def _go_back_to(self, loaded: LoadedCheckpoint) -> None:
         """Give the variables, the history and the position what they were at an earlier checkpoint.

@@ -19,7 +19,7 @@ from sweeper.train.sources.arrays import is_arrays
 from sweeper.train.state.callbacks import has_own_state
 from sweeper.train.state.state import ANOTHER_STUDY, Position
 from sweeper.train.step import TrainingStep
-from sweeper.train.userstate import Roots
+from sweeper.train.userstate import EarlierTraining, Roots
 
 
 class Stopped(Exception):  # noqa: N818 - an outcome, not a fault
@@ -124,7 +124,7 @@ class TrainingPlan:
         cure: How changed code trains from the start, in errors.
         initial_epoch: Number of the first epoch, as in ``fit``.
         verbose: As in ``fit``; trials print no progress bar.
-        again: Whether this process has trained in the same directory before; see `UserState`.
+        earlier: The earlier training of the model in this process and the same directory, if there was one.
     """
 
     model: keras.Model
@@ -145,7 +145,7 @@ class TrainingPlan:
     cure: str = ANOTHER_STUDY
     initial_epoch: int = 0
     verbose: Any = 0
-    again: bool = False
+    earlier: EarlierTraining | None = None
 
     @property
     def trainer(self) -> keras.Model | TrainingStep:
@@ -172,5 +172,5 @@ def roots_of(plan: TrainingPlan, sources: Mapping[str, DataSource | None]) -> Ro
         exempt=[obj for obj in objects if has_own_state(obj)],
         output=plan.output_only,
         directory=plan.directory,
-        again=plan.again,
+        earlier=plan.earlier,
     )

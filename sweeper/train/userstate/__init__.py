@@ -1,6 +1,6 @@
 """State of the user's objects: walk, comparison, capture and restore."""
 
 from sweeper.train.userstate.component import UserState
-from sweeper.train.userstate.walk import Roots
+from sweeper.train.userstate.walk import EarlierTraining, Roots
 
-__all__ = ["Roots", "UserState"]
+__all__ = ["EarlierTraining", "Roots", "UserState"]

@@ -4,8 +4,10 @@ When training starts, a walk follows attributes, containers, closures, classes a
 that the factories returned, and records each object with state. A capture encodes those that have changed since, and refuses by name those that cannot be encoded. A restore sets the
 captured objects, and resets others that have changed in the new process before the restore.
 
-Where ``fit`` is called again in one process, a training starts with what the earlier one has changed, and a new
-process does not. So each checkpoint has also what the checkpoint had from which the training continues.
+Where ``fit`` is called again in one process, a training starts with what the earlier one has changed and created,
+and a new process does not. So each checkpoint has also what the checkpoint had from which the training continues,
+and objects that the earlier one has created are encoded completely. If the training continues from where that one
+ended, nothing is restored: the objects are as they were, but for what the script has changed between the two.
 
 The state of a callback with its own ``get_state`` and ``set_state`` is the result of its ``get_state``. What this
 leaves out is lost on resume without an error. So each checkpoint has fingerprints (`LeftOut`) of all values that
@@ -85,6 +87,8 @@ class UserState(Component):
         """Functions that were traced during training, with the Python values that they read."""
         self._unbuilt: list[Node] = []
         """Layers, optimizers and metrics that create their variables when they are first used."""
+        self._nodes: dict[int, Node] = {}
+        """The nodes of the walk that a new process has, too."""
         self._changed_before: dict[str, codec.Json] = {}
         """What an earlier training of this process has changed, by path, as the restored checkpoint has it."""
         self.in_flight: Callable[[], frozenset[str]] = frozenset
@@ -114,6 +118,9 @@ class UserState(Component):
                 reached = walk.visit([(ObjectPath(node.path), node.obj.__wrapped__)], used)
                 self._behind[node.path] = reached, used
         walk.begin()
+        created = {} if self._roots.earlier is None else self._roots.earlier.created
+        self._holders = [holder for holder in walk.holders if id(holder.obj) not in created]
+        self._nodes = {key: node for key, node in walk.nodes.items() if key not in created}
         self._left_out = LeftOut(walk, self._roots, self._covered)
         if walk.cut:
             self._notify(
@@ -234,9 +241,8 @@ class UserState(Component):
         return [holder for holder in self._holders if id(holder) not in ahead]
 
     def _capture(self, holders: list[Holder], tensors: codec.Tensors) -> dict[str, codec.Json]:
-        nodes = self._walk.nodes
         exempt = self._roots.ids_exempt()
-        encoder = UserEncoder(tensors, self.name, nodes, covered=self._covered, exempt=exempt)
+        encoder = UserEncoder(tensors, self.name, self._nodes, covered=self._covered, exempt=exempt)
         changed: dict[str, codec.Json] = {}
         for holder in holders:
             before = self._changed_before.get(holder.path)
@@ -270,7 +276,7 @@ class UserState(Component):
         return False
 
     def mismatches(self, saved: codec.Json, tensors: Mapping[str, Any]) -> list[str]:
-        if self._left_out is None:
+        if self._left_out is None or self._continues():
             # Callbacks create objects when training starts.
             return []
         by_path = {holder.path: holder for holder in self._walk.holders}
@@ -298,6 +304,10 @@ class UserState(Component):
     def _restore(
         self, holders: list[Holder], saved: codec.Json, tensors: Mapping[str, Any]
     ) -> None:
+        if self._roots.earlier is not None:
+            self._changed_before.update(saved["changed"])
+        if self._continues():
+            return
         by_path = {holder.path: holder for holder in self._walk.holders}
         decoder = UserDecoder(tensors, self._walk.by_path)
         for holder in holders:
@@ -311,8 +321,17 @@ class UserState(Component):
                     holder.restore(node["value"], tensors)
                 elif isinstance(holder, Structure):
                     decoder.structure(holder, node)
-        if self._roots.again:
-            self._changed_before.update(saved["changed"])
+
+    def _continues(self) -> bool:
+        return self._roots.earlier is not None and self._roots.earlier.continued
+
+    def created(self) -> dict[int, Any]:
+        """Return the objects that this training and the earlier ones of this process have created, by identity."""
+        walk = Walk(self._covered(), self._roots.ids_exempt())
+        walk.visit(self._roots.given())
+        before = {} if self._roots.earlier is None else self._roots.earlier.created
+        known = self._walk.nodes.keys()
+        return {**before, **{k: node.obj for k, node in walk.nodes.items() if k not in known}}
 
 
 @contextmanager

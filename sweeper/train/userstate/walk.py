@@ -78,6 +78,19 @@ from sweeper.train.userstate.refused import (
 )
 
 
+@dataclass(frozen=True, slots=True)
+class EarlierTraining:
+    """An earlier training of the same model in this process and in the same directory.
+
+    Attributes:
+        created: Objects that it has created, by identity: a new process does not have them when it starts.
+        continued: Whether it ended at the checkpoint from which this training continues.
+    """
+
+    created: Mapping[int, Any]
+    continued: bool
+
+
 @dataclass(frozen=True)
 class Roots:
     """Objects that a training was given.
@@ -95,7 +108,7 @@ class Roots:
         exempt: Objects with their own methods for their state.
         output: Objects that only write; may grow. None if there is no trial that could exempt one.
         directory: Directory of the trial, which differs between attempts and replays.
-        again: Whether an earlier training of this process has changed the objects.
+        earlier: The earlier training of these objects in this process, if there was one.
     """
 
     model: keras.Model
@@ -109,7 +122,7 @@ class Roots:
     directory: str = ""
     step: Any = None
     tracked: Mapping[str, Any] = field(default_factory=dict)
-    again: bool = False
+    earlier: EarlierTraining | None = None
 
     def ids_exempt(self) -> frozenset[int]:
         """Return the ids of all objects that the walk does not enter."""
