@@ -19,7 +19,6 @@ from sqlalchemy import (
     Float,
     ForeignKey,
     Index,
-    String,
     Text,
     TypeDecorator,
     UniqueConstraint,
@@ -136,11 +135,11 @@ class Study(Base):
     __tablename__ = "sweeper_studies"
 
     id: Mapped[int] = mapped_column(primary_key=True)
-    name: Mapped[str] = mapped_column(String(100), unique=True)
+    name: Mapped[str] = mapped_column(Text, unique=True)
     optuna_study_id: Mapped[int] = mapped_column(unique=True)
     definition: Mapped[Any] = mapped_column(Json, nullable=False, comment="JSON")
     objective: Mapped[str] = mapped_column(Text)
-    direction: Mapped[str] = mapped_column(String(8))
+    direction: Mapped[str] = mapped_column(Text)
     target: Mapped[int]
     window: Mapped[int | None]
     seed: Mapped[int] = mapped_column(BigInteger)
@@ -148,13 +147,13 @@ class Study(Base):
         Json, nullable=True, comment="JSON: where the definition came from"
     )
     created_at: Mapped[datetime] = mapped_column(Utc)
-    sweeper_version: Mapped[str] = mapped_column(String(64))
-    stop_requested: Mapped[str | None] = mapped_column(String(8))
+    sweeper_version: Mapped[str] = mapped_column(Text)
+    stop_requested: Mapped[str | None] = mapped_column(Text)
     stop_requested_at: Mapped[datetime | None] = mapped_column(Utc)
     inexact_accepted_at: Mapped[datetime | None] = mapped_column(Utc)
-    identity: Mapped[str] = mapped_column(String(32), server_default="")
+    identity: Mapped[str] = mapped_column(Text, server_default="")
     code: Mapped[str | None] = mapped_column(Text, comment="JSON: what the factories reach")
-    fingerprint: Mapped[str | None] = mapped_column(String(32), comment="of definition and code")
+    fingerprint: Mapped[str | None] = mapped_column(Text, comment="of definition and code")
     epochs: Mapped[int | None] = mapped_column(comment="of new trials, once raised")
 
 
@@ -188,22 +187,20 @@ class Trial(Base):
     number: Mapped[int]
     optuna_trial_id: Mapped[int] = mapped_column(unique=True)
     seed: Mapped[int] = mapped_column(BigInteger)
-    digest: Mapped[str | None] = mapped_column(String(64))
+    digest: Mapped[str | None] = mapped_column(Text)
     value_of: Mapped[str | None] = mapped_column(
-        String(32), comment="what the value is of, if not of the last epoch"
+        Text, comment="what the value is of, if not of the last epoch"
     )
     current_attempt: Mapped[int] = mapped_column(comment="the number of the latest attempt")
     crashes: Mapped[int]
     memory_faults: Mapped[int] = mapped_column(server_default="0")
     errors: Mapped[int] = mapped_column(server_default="0")
-    result: Mapped[str | None] = mapped_column(String(16))
+    result: Mapped[str | None] = mapped_column(Text)
     ignore_checkpoints_through: Mapped[int] = mapped_column(server_default="0")
-    paused: Mapped[str | None] = mapped_column(
-        String(8), comment='"waits" at a rung, or "promoted"'
-    )
+    paused: Mapped[str | None] = mapped_column(Text, comment='"waits" at a rung, or "promoted"')
     epochs: Mapped[int | None] = mapped_column(comment="where it is not the definition's number")
     configuration: Mapped[str | None] = mapped_column(
-        String(32), comment="digest of definition, repeat and parameters, once all are asked for"
+        Text, comment="digest of definition, repeat and parameters, once all are asked for"
     )
     reuses: Mapped[int | None] = mapped_column(comment="number of the trial whose result it takes")
     redraws: Mapped[int] = mapped_column(server_default="0")
@@ -251,25 +248,25 @@ class Attempt(Base):
     id: Mapped[int] = mapped_column(primary_key=True)
     trial_id: Mapped[int] = mapped_column(ForeignKey(Trial.id, ondelete="CASCADE"))
     number: Mapped[int]
-    claim_key: Mapped[str] = mapped_column(String(32), unique=True)
-    host: Mapped[str] = mapped_column(String(255))
-    boot_id: Mapped[str] = mapped_column(String(255))
+    claim_key: Mapped[str] = mapped_column(Text, unique=True)
+    host: Mapped[str] = mapped_column(Text)
+    boot_id: Mapped[str] = mapped_column(Text)
     worker_pid: Mapped[int]
     worker_started: Mapped[float] = mapped_column(Float(53))
     pid: Mapped[int | None]
-    isolation: Mapped[str | None] = mapped_column(String(16))
+    isolation: Mapped[str | None] = mapped_column(Text)
     lease_until: Mapped[datetime | None] = mapped_column(Utc)
     started_at: Mapped[datetime] = mapped_column(Utc)
     ended_at: Mapped[datetime | None] = mapped_column(Utc)
-    outcome: Mapped[str | None] = mapped_column(String(16))
+    outcome: Mapped[str | None] = mapped_column(Text)
     start_step: Mapped[int | None] = mapped_column(BigInteger)
     end_step: Mapped[int | None] = mapped_column(BigInteger)
     error: Mapped[str | None] = mapped_column(Text)
-    error_kind: Mapped[str | None] = mapped_column(String(16), comment="mistake, lasting or other")
+    error_kind: Mapped[str | None] = mapped_column(Text, comment="mistake, lasting or other")
     fingerprint: Mapped[Any] = mapped_column(Json, nullable=True, comment="JSON")
-    worker_key: Mapped[str | None] = mapped_column(String(32))
+    worker_key: Mapped[str | None] = mapped_column(Text)
     devices: Mapped[str | None] = mapped_column(Text)
-    definition: Mapped[str | None] = mapped_column(String(32), comment="the study's fingerprint")
+    definition: Mapped[str | None] = mapped_column(Text, comment="the study's fingerprint")
     files: Mapped[Any] = mapped_column(
         Json, nullable=True, comment="JSON: files read and written outside"
     )
@@ -286,7 +283,7 @@ class Parameter(Base):
     study_id: Mapped[int] = mapped_column(
         ForeignKey(Study.id, ondelete="CASCADE"), primary_key=True
     )
-    name: Mapped[str] = mapped_column(String(512), primary_key=True)
+    name: Mapped[str] = mapped_column(Text, primary_key=True)
     number: Mapped[int] = mapped_column(
         primary_key=True, autoincrement=False, comment="of the first trial that has it"
     )
@@ -334,7 +331,7 @@ class Checkpoint(Base):
     attempt: Mapped[int]
     step: Mapped[int] = mapped_column(BigInteger)
     epoch: Mapped[int]
-    digest: Mapped[str] = mapped_column(String(64))
+    digest: Mapped[str] = mapped_column(Text)
     bytes: Mapped[int] = mapped_column(BigInteger)
     path: Mapped[str] = mapped_column(Text)
 
@@ -349,7 +346,7 @@ class DefinitionChange(Base):
     changed_at: Mapped[datetime] = mapped_column(Utc)
     begun: Mapped[int]
     changes: Mapped[Any] = mapped_column(Json, nullable=False, comment="JSON: a sentence each")
-    replaced: Mapped[str | None] = mapped_column(String(32))
+    replaced: Mapped[str | None] = mapped_column(Text)
 
 
 class Worker(Base):
@@ -363,12 +360,12 @@ class Worker(Base):
 
     id: Mapped[int] = mapped_column(primary_key=True)
     study_id: Mapped[int] = mapped_column(ForeignKey(Study.id, ondelete="CASCADE"))
-    key: Mapped[str] = mapped_column(String(32), unique=True)
-    host: Mapped[str] = mapped_column(String(255))
-    boot_id: Mapped[str] = mapped_column(String(255))
+    key: Mapped[str] = mapped_column(Text, unique=True)
+    host: Mapped[str] = mapped_column(Text)
+    boot_id: Mapped[str] = mapped_column(Text)
     pid: Mapped[int]
     started: Mapped[float] = mapped_column(Float(53))
-    engine: Mapped[str] = mapped_column(String(16))
+    engine: Mapped[str] = mapped_column(Text)
     slots: Mapped[int]
     joined_at: Mapped[datetime] = mapped_column(Utc)
     lease_until: Mapped[datetime] = mapped_column(Utc)
@@ -386,8 +383,8 @@ class Verdict(Base):
     id: Mapped[int] = mapped_column(primary_key=True)
     trial_id: Mapped[int] = mapped_column(ForeignKey(Trial.id, ondelete="CASCADE"))
     checked_at: Mapped[datetime] = mapped_column(Utc)
-    mode: Mapped[str] = mapped_column(String(16))
-    verdict: Mapped[str] = mapped_column(String(16))
+    mode: Mapped[str] = mapped_column(Text)
+    verdict: Mapped[str] = mapped_column(Text)
     epoch: Mapped[int | None]
     step: Mapped[int | None] = mapped_column(BigInteger)
     variable: Mapped[str | None] = mapped_column(Text)
@@ -406,7 +403,7 @@ class Audit(Base):
     trial_id: Mapped[int] = mapped_column(ForeignKey(Trial.id, ondelete="CASCADE"))
     from_step: Mapped[int] = mapped_column(BigInteger)
     to_step: Mapped[int] = mapped_column(BigInteger)
-    outcome: Mapped[str] = mapped_column(String(8))
+    outcome: Mapped[str] = mapped_column(Text)
     seconds: Mapped[float] = mapped_column(Float(53))
     decided_at: Mapped[datetime] = mapped_column(Utc)
     report: Mapped[Any] = mapped_column(Json, nullable=False, comment="JSON")
@@ -429,9 +426,9 @@ class Evaluation(Base):
     trial_id: Mapped[int] = mapped_column(ForeignKey(Trial.id, ondelete="CASCADE"))
     step: Mapped[int] = mapped_column(BigInteger)
     epoch: Mapped[int]
-    digest: Mapped[str] = mapped_column(String(64))
+    digest: Mapped[str] = mapped_column(Text)
     data: Mapped[str] = mapped_column(Text, comment="what the data are called")
-    data_digest: Mapped[str] = mapped_column(String(32))
+    data_digest: Mapped[str] = mapped_column(Text)
     metrics: Mapped[Any] = mapped_column(Json, nullable=False, comment="JSON with NaN and Infinity")
     evaluated_at: Mapped[datetime] = mapped_column(Utc)
 
@@ -446,11 +443,11 @@ class Length(Base):
     trial_id: Mapped[int] = mapped_column(ForeignKey(Trial.id, ondelete="CASCADE"))
     epochs: Mapped[int]
     trained: Mapped[int]
-    result: Mapped[str] = mapped_column(String(16))
+    result: Mapped[str] = mapped_column(Text)
     objectives: Mapped[Any] = mapped_column(
         Json, nullable=False, comment="JSON with Infinity: the values, in order"
     )
-    digest: Mapped[str | None] = mapped_column(String(64))
+    digest: Mapped[str | None] = mapped_column(Text)
     ended_at: Mapped[datetime | None] = mapped_column(Utc)
 
 
@@ -487,7 +484,7 @@ class RungMember(Base):
     )
     epochs: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
     value: Mapped[float | None] = mapped_column(Float(53))
-    digest: Mapped[str | None] = mapped_column(String(64))
+    digest: Mapped[str | None] = mapped_column(Text)
     rung_id: Mapped[int | None] = mapped_column(ForeignKey(Rung.id, ondelete="CASCADE"))
     promoted: Mapped[bool | None]
 

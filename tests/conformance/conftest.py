@@ -83,9 +83,9 @@ def postgresql():
             inside.dispose()
 
 
-@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.whole)])
+@pytest.fixture(params=["sqlite", "postgresql"])
 def database(request):
-    """Give a database without a study; by default workers of `runs/` and `system/` run on PostgreSQL."""
+    """Give a database without a study."""
     backend = request.getfixturevalue(request.param)
     yield backend.opened
     backend.empty()
