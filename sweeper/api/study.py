@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 from sweeper.declarations.arguments import checked_whole, with_named_arguments
 from sweeper.definition.definition import StudyDefinition
 from sweeper.definition.loading import end_reading, load_definition
-from sweeper.errors import StudyFileError, UnknownStudyError, UsageError
+from sweeper.errors import Interrupted, StudyFileError, UnknownStudyError, UsageError
 from sweeper.records.lengths import Extension
 from sweeper.records.results import StudyStatus
 from sweeper.support.paths import is_name, roots_of
@@ -125,21 +125,25 @@ class Study(StudyDefinition):
             put_back(roots_of(""), lambda text: progress(Notice(text)))
             from sweeper.run.run import run_sweep
 
-            results = run_sweep(
-                RunRequest(
-                    options,
-                    progress,
-                    definition=self,
-                    trials=trials,
-                    engine=settings.engine,
-                    engine_address=settings.engine_address,
-                    accept_changes=accept_changes,
-                    fresh=fresh,
-                    extension=asked_extension(epochs),
-                    confirm=confirm,
-                    resume_command="study.resume()" if confirm is None else "study.confirm()",
-                )
+            again = "study.resume()" if confirm is None else "study.confirm()"
+            request = RunRequest(
+                options,
+                progress,
+                definition=self,
+                trials=trials,
+                engine=settings.engine,
+                engine_address=settings.engine_address,
+                accept_changes=accept_changes,
+                fresh=fresh,
+                extension=asked_extension(epochs),
+                confirm=confirm,
+                resume_command=again,
             )
+            try:
+                results = run_sweep(request)
+            except Interrupted as error:
+                error.add_note(f"To continue, call {again}, or run the script again.")
+                raise
         return results.with_models(_models(results.status.study, settings, definition=self))
 
     def resume(self, **options: Any) -> StudyResults:

@@ -255,13 +255,15 @@ def _import(location: str) -> ModuleType:
 
 def _import_file(path: Path) -> ModuleType:
     file = path.resolve()
-    name = _module_name(file)
+    package = _package_of(file)
+    name = f"{package}.{file.stem}" if package else _module_name(file)
+    directory = file.parents[package.count(".") + 1] if package else file.parent
+    if str(directory) not in sys.path:
+        sys.path.insert(0, str(directory))
     imported = sys.modules.get(name)
     if imported is not None and getattr(imported, "__file__", None) == str(file):
         return imported
     loader = _AsItStands(name, str(file))
-    if str(file.parent) not in sys.path:
-        sys.path.insert(0, str(file.parent))
     spec = ModuleSpec(name, loader, origin=str(file))
     spec.has_location = True
     module = importlib.util.module_from_spec(spec)
@@ -319,6 +321,21 @@ def _find_users_modules() -> None:
         return
     index = sys.meta_path.index(PathFinder) if PathFinder in sys.meta_path else len(sys.meta_path)
     sys.meta_path.insert(index, _UsersModules())
+
+
+def _package_of(file: Path) -> str:
+    """Return the name of the package in which a file stands that imports from it by dots; otherwise empty."""
+    try:
+        tree = ast.parse(file.read_bytes())
+    except (OSError, SyntaxError, ValueError, RecursionError):
+        return ""
+    names: list[str] = []
+    directory = file.parent
+    while (directory / "__init__.py").is_file():
+        names.insert(0, directory.name)
+        directory = directory.parent
+    by_dots = any(isinstance(node, ast.ImportFrom) and node.level for node in ast.walk(tree))
+    return ".".join(names) if by_dots else ""
 
 
 def _module_name(file: Path) -> str:

@@ -124,6 +124,19 @@ def test_a_study_is_loaded_as_it_stands_whatever_python_has_compiled_of_it(
     assert importlib.import_module("later").NAME == "two"
 
 
+@pytest.mark.parametrize("target", ["pkg/inner/train.py", "pkg.inner.train"])
+def test_a_file_that_imports_from_its_package_by_dots_is_loaded_in_it(target, tmp_path):
+    for directory in ("pkg", "pkg/inner"):
+        (tmp_path / directory).mkdir()
+        (tmp_path / directory / "__init__.py").touch()
+    (tmp_path / "pkg" / "names.py").write_text('NAME = "named"\n')
+    text = STUDY.replace("{name!r}", "NAME")
+    (tmp_path / "pkg/inner/train.py").write_text(f"from ..names import NAME\n{text}")
+    definition = load_definition(target)
+    assert definition.name == "named"
+    assert definition.model.__module__ == "pkg.inner.train"
+
+
 def test_a_package_is_found_below_the_current_directory(tmp_path):
     write(tmp_path / "mine" / "__init__.py", "in-init")
     write(tmp_path / "mine" / "deep.py", "deep")

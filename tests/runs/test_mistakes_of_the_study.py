@@ -33,6 +33,7 @@ def test_it_ends_the_run_at_the_first_trial_and_a_mended_study_goes_on(tmp_path,
     message = str(raised.value)
     assert message.startswith("trial 0 shows that no trial of the study can succeed: ")
     assert "Fix the study and run it again" in message
+    assert "sweeper logs" not in message, "an inline trial has none"
     [first_trial] = trials_in(tmp_path / "runs")
     assert first_trial.state == "interrupted"
 
@@ -40,6 +41,12 @@ def test_it_ends_the_run_at_the_first_trial_and_a_mended_study_goes_on(tmp_path,
         mended = sweep(WELL.write(tmp_path / "small.py"), tmp_path / "runs", workers=1)
         assert [trial.state for trial in mended.trials] == ["complete"] * 3
         assert [len(trial.attempts) for trial in mended.trials] == [2, 1, 1]
+
+
+def test_a_trial_in_a_process_has_a_log_to_look_into(tmp_path):
+    file = replace(WELL, rate="nothing_of_that_name").write(tmp_path / "small.py")
+    with pytest.raises(DefinitionError, match=r"`sweeper logs \S+ 0` has the trial's output"):
+        sweep(file, tmp_path / "runs", workers=1)
 
 
 # A mistake behind a parameter; a range that comes of one; a factory of a later trial alone.

@@ -150,7 +150,7 @@ def end_of(
     return _crash(claim, settings, fault, f"{cause}; its output is in {log}", death.kept)
 
 
-def _end_of_mistake(claim: Claim, failed: Failed, *, trained: bool) -> AttemptEnd:
+def _end_of_mistake(claim: Claim, failed: Failed, log: Path, *, trained: bool) -> AttemptEnd:
     """Return the end of a trial whose error every trial would have; it ends the run, too.
 
     A trial that has trained fails, and starts again under a changed definition. Otherwise the trial is
@@ -161,9 +161,11 @@ def _end_of_mistake(claim: Claim, failed: Failed, *, trained: bool) -> AttemptEn
         consequence = "then this trial starts again, and the others follow"
     msg = (
         f"trial {claim.number} shows that no trial of the study can succeed: {failed.error}. No "
-        f"other trial was started. Fix the study and run it again: {consequence}. `sweeper logs "
-        f"{claim.study} {claim.number}` has the trial's output"
+        f"other trial was started. Fix the study and run it again: {consequence}"
     )
+    # An inline trial has none.
+    if log.exists():
+        msg += f". `sweeper logs {claim.study} {claim.number}` has the trial's output"
     return AttemptEnd(
         "failed" if trained else "interrupted",
         error=_with_traceback(failed, failed.error),
@@ -179,7 +181,7 @@ def _end_of_failure(
     claim: Claim, settings: StudySettings, failed: Failed, log: Path, death: Death
 ) -> AttemptEnd:
     if failed.of_study:
-        return _end_of_mistake(claim, failed, trained=death.trained)
+        return _end_of_mistake(claim, failed, log, trained=death.trained)
     error = _with_traceback(failed, failed.error)
     if failed.fault == "environment":
         text = f"trial {claim.number} had to stop, and can be resumed: {failed.error}"
