@@ -164,8 +164,8 @@ def begin(
             "is restored"
         )
         return Beginning((), own_end, ended, training)
-    place = (loaded.epoch, loaded.step, position["step_in_epoch"])
-    if earlier is None or place != (earlier.epochs, earlier.step, 0):
+    reached = (loaded.epoch, loaded.step, position["step_in_epoch"])
+    if earlier is None or reached != (earlier.epochs, earlier.step, 0):
         # Within an epoch, the checkpoint is of a later call, and has the changes before that call.
         return Beginning((), None, ended, training)
     return Beginning(

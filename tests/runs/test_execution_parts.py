@@ -102,7 +102,7 @@ def test_workers_of_an_earlier_run_that_turn_out_to_be_lost_are_replaced_once(le
         drive._placed += count
         started.append(count)
 
-    drive._place = place
+    drive._start_workers = place
     assert [drive._replace_lost(), drive._replace_lost()] == [bool(placed), False]
     assert started == placed
 

@@ -107,12 +107,12 @@ class _Drive:
         with contextlib.ExitStack() as clusters:
             self._clusters = clusters
             if slots > placed:
-                self._place(slots - placed)
+                self._start_workers(slots - placed)
             with stop_signals(self._request_stop, self._listener, request.options.grace):
                 self._follow()
             return self._conclude()
 
-    def _place(self, slots: int) -> None:
+    def _start_workers(self, slots: int) -> None:
         """Connect to the cluster, and start hosts with ``slots`` on it."""
         kind = DaskCluster if self._request.engine == "dask" else RayCluster
         cluster = kind(self._request.engine_address, slots)
@@ -136,7 +136,7 @@ class _Drive:
         self._listener(
             events.Notice(f"workers of an earlier run are lost; {missing} are placed instead")
         )
-        self._place(missing)
+        self._start_workers(missing)
         return True
 
     def _request_stop(self, how: StopRequest) -> None:

@@ -94,9 +94,6 @@ class TrainingLoop:
                 eager=bool(plan.model.run_eagerly),
                 cure=plan.cure,
             )
-            self._user_state = next(
-                part for part in self._state.components if isinstance(part, UserState)
-            )
             self._reported = Reported(plan.objectives, plan.epochs, notify, plan.nonfinite)
             self._reported.check_before(
                 self._train.one.log_shapes,
@@ -166,7 +163,8 @@ class TrainingLoop:
 
     def created(self) -> dict[int, Any]:
         """Return the objects that the training, and earlier ones of this process, have created, by identity."""
-        return self._user_state.created()
+        components = self._state.components
+        return next((part.created() for part in components if isinstance(part, UserState)), {})
 
     @property
     def position(self) -> Position:
