@@ -156,8 +156,8 @@ def begin(
             restored = f"the checkpoint of the end of epoch {epochs}"
             if own_end is None:
                 restored = (
-                    f"its newest checkpoint, in epoch {loaded.epoch + 1}, because that of the end of epoch {epochs} is "
-                    "not kept (keep=sweeper.Keep(every_epochs=1) keeps each),"
+                    f"its newest checkpoint, of a later call, because that of the end of epoch {epochs} is not kept "
+                    "(keep=sweeper.Keep(every_epochs=1) keeps each),"
                 )
         notify(
             f"the training in {directory} has finished, with {many}{by_callback}: nothing is trained, and {restored} "

@@ -329,9 +329,7 @@ class UserState(Component):
         """Return the objects that this training and the earlier ones of this process have created, by identity."""
         walk = Walk(self._covered(), self._roots.ids_exempt())
         walk.visit(self._roots.given())
-        before = {} if self._roots.earlier is None else self._roots.earlier.created
-        known = self._walk.nodes.keys()
-        return {**before, **{k: node.obj for k, node in walk.nodes.items() if k not in known}}
+        return {key: node.obj for key, node in walk.nodes.items() if key not in self._nodes}
 
 
 @contextmanager
