@@ -91,6 +91,7 @@ class UserState(Component):
         """The nodes of the walk that a new process has, too."""
         self._changed_before: dict[str, codec.Json] = {}
         """What an earlier training of this process has changed, by path, as the restored checkpoint has it."""
+        self._is_read_again = False
         self.in_flight: Callable[[], frozenset[str]] = frozenset
         """Returns the uses of data whose pass is open; see `Reopening`."""
 
@@ -230,6 +231,7 @@ class UserState(Component):
         return self._capture(self._holders_of(use), tensors)
 
     def restore_data(self, use: str, saved: codec.Json, tensors: Mapping[str, Any]) -> None:
+        self._is_read_again = True
         self._restore(self._holders_of(use), saved, tensors)
 
     def _holders_of(self, use: str) -> list[Holder]:
@@ -299,15 +301,15 @@ class UserState(Component):
         return misfits
 
     def restore(self, saved: codec.Json, tensors: Mapping[str, Any]) -> None:
-        self._restore(self._settled(), saved, tensors)
+        if self._roots.earlier is not None:
+            self._changed_before.update(saved["changed"])
+        # Reading data again has put objects back that other code may use as well.
+        if not self._continues() or self._is_read_again:
+            self._restore(self._settled(), saved, tensors)
 
     def _restore(
         self, holders: list[Holder], saved: codec.Json, tensors: Mapping[str, Any]
     ) -> None:
-        if self._roots.earlier is not None:
-            self._changed_before.update(saved["changed"])
-        if self._continues():
-            return
         by_path = {holder.path: holder for holder in self._walk.holders}
         decoder = UserDecoder(tensors, self._walk.by_path)
         for holder in holders:
