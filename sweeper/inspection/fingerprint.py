@@ -264,7 +264,7 @@ class _Reader:
                 variable = _environment_variable(child, namespace)
                 if variable is not None:
                     value = digest_of(repr(os.environ.get(variable)))
-                    self._add(variable, CodePart(value, OF_ENVIRONMENT))
+                    self._add(f"${variable}", CodePart(value, OF_ENVIRONMENT))
         if statements:
             self._add(label, _part_of(statements, source, *texts))
 

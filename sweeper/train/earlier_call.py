@@ -64,13 +64,13 @@ class EarlierCall:
 
 @dataclass(frozen=True)
 class Beginning:
-    """What a training in a directory with checkpoints begins with.
+    """Start of a training in a directory with checkpoints.
 
     Attributes:
         changed: Variables that the script has changed since the earlier call, with their values.
         own_end: The checkpoint of the call's own end, if it was finished, and the newest is of a later call.
         ended: The number of epochs of the earlier call in this process; None without one.
-        earlier: What the training has to know of that call.
+        earlier: That call, for the training's state; None without one.
     """
 
     changed: Values = ()

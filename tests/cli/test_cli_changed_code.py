@@ -300,7 +300,7 @@ def test_another_value_from_the_environment_is_said_and_refuses_nothing(
     edit(FILE, "WIDTH = 2", 'import os\nRATE = float(os.environ.get("SCALE", 1))\nWIDTH = 2')
     edit(FILE, "1, rate)", "1, rate * RATE)")
     notice = (
-        "the code of 'edits' reads SCALE from the environment, with another value than when the study was "
+        "the code of 'edits' reads $SCALE from the environment, with another value than when the study was "
         "created; trials of both values are ranked together"
     )
     monkeypatch.setenv("SCALE", "1")

@@ -361,11 +361,11 @@ def model(trial):
         "os.environ['UNITS'] if 'UNITS' in os.environ else 8",
     ],
 )
-@pytest.mark.parametrize("text", ["GIVEN = {}", "def given():\n    return {}"])
+@pytest.mark.parametrize("text", ["GIVEN = {}", "UNITS = {}", "def given():\n    return {}"])
 def test_a_variable_of_the_environment_is_noted_and_is_no_change(
     value, text, tmp_path, monkeypatch
 ):
-    name = "given()" if "def" in text else "GIVEN"
+    name = "given()" if "def" in text else text.partition(" ")[0]
     code = f"import os\n{text.format(value)}\ndef model(trial):\n    return {name}\n"
     file = tmp_path / "given.py"
     file.write_text(code)
@@ -373,10 +373,11 @@ def test_a_variable_of_the_environment_is_noted_and_is_no_change(
     for units in (8, 8, 64):
         monkeypatch.setenv("UNITS", str(units))
         codes.append(code_of_text(code, file, "given", "model"))
-    assert [read.environment.keys() for read in codes] == [{"UNITS"}] * 3
+    assert [read.environment.keys() for read in codes] == [{"$UNITS"}] * 3
     assert codes[1].environment == codes[0].environment != codes[2].environment
     assert codes[2].changes_since(codes[0]) == ()
     assert codes[2].digest == codes[0].digest
+    assert not any("#" in part for part in codes[0].parts), "no name is taken twice"
 
 
 @pytest.mark.whole

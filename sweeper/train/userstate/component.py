@@ -90,7 +90,7 @@ class UserState(Component):
         self._nodes: dict[int, Node] = {}
         """The nodes of the walk that a new process has, too."""
         self._changed_before: dict[str, codec.Json] = {}
-        """What an earlier training of this process has changed, by path, as the restored checkpoint has it."""
+        """Changes by an earlier training of this process, by path, as the restored checkpoint has them."""
         self._is_read_again = False
         self.in_flight: Callable[[], frozenset[str]] = frozenset
         """Returns the uses of data whose pass is open; see `Reopening`."""
