@@ -3,6 +3,7 @@
 import json
 import sys
 import threading
+from concurrent.futures import Future
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,7 +20,7 @@ from sweeper.errors import UsageError
 from sweeper.records.events import AttemptEnded, AttemptStarted, EpochFinished, TrainingStarted
 from sweeper.records.results import TrialStatus
 from sweeper.run.auditing import _is_due
-from sweeper.run.cluster.driver import _Drive, progress_between
+from sweeper.run.cluster.driver import _Drive, _Placement, progress_between
 from sweeper.run.cluster.engines import check_engine, run_tasks
 from sweeper.run.launch.trial_process import ExitStatus, kill_tree
 from sweeper.run.protocol.messages import StudySource
@@ -83,28 +84,64 @@ def test_a_cluster_scaled_to_no_machines_is_refused_by_name():
         _Drive(prepared, request)._start_hosts(Cluster(0), 3)
 
 
-@pytest.mark.parametrize(
-    ("left", "slots", "placed"),
-    [(None, 3, [2]), (None, 2, [1]), (None, 1, []), (datetime(2026, 1, 1, tzinfo=UTC), 3, [])],
-)
-def test_workers_of_an_earlier_run_that_turn_out_to_be_lost_are_replaced_once(left, slots, placed):
-    workers = [
-        SimpleNamespace(key="lost", live=False, left_at=left),
-        SimpleNamespace(key="there", live=True, left_at=None),
-    ]
-    repository = SimpleNamespace(workers=lambda _: workers, stop_requested=lambda _: None)
+def _drive(workers, placements=(), slots=3, asked=None):
+    """Return a driver, and the list to which it adds how many workers it places."""
+    repository = SimpleNamespace(workers=lambda _: workers, stop_requested=lambda _: asked)
     study = SimpleNamespace(repository=repository, settings=SimpleNamespace(name="s"))
-    request = SimpleNamespace(listener=lambda _: None)
+    request = SimpleNamespace(listener=lambda _: None, engine="ray")
     drive = _Drive(SimpleNamespace(study=study), request)
-    drive._earlier, drive._slots, started = {"lost": 2, "there": 1}, slots, []
+    drive._slots, drive._placements, started = slots, list(placements), []
 
     def place(count):
-        drive._placed += count
+        drive._placements.append(_Placement(Future(), count, drive._changes))
         started.append(count)
 
     drive._start_workers = place
+    return drive, started
+
+
+def _worker(key, slots, *, live=True):
+    return SimpleNamespace(key=key, live=live, slots=slots, engine="ray")
+
+
+@pytest.mark.parametrize(
+    ("slots", "asked", "placed"), [(3, None, [2]), (2, None, [1]), (1, None, []), (3, "drain", [])]
+)
+def test_workers_of_an_earlier_run_that_turn_out_to_be_lost_are_replaced_once(slots, asked, placed):
+    drive, started = _drive([_worker("lost", 2, live=False), _worker("there", 1)], (), slots, asked)
+    drive._others = {"lost": 2, "there": 1}
     assert [drive._replace_lost(), drive._replace_lost()] == [bool(placed), False]
     assert started == placed
+
+
+def test_what_an_engine_gives_up_is_placed_again_as_its_workers_go_if_trials_went_on():
+    given_up, running = Future(), Future()
+    given_up.set_exception(OSError("a node is lost"))
+    workers = [_worker("ends", 1), _worker("lost", 1), _worker("another's", 1)]
+    placements = [_Placement(given_up, 2, 5), _Placement(running, 1, 5)]
+    drive, started = _drive(workers, placements)
+    assert not drive._replace_lost(), "no trial has changed since it was placed"
+    drive._changes = 6
+    assert drive._replace_lost(), "what is watched has changed"
+    assert started == []
+    workers[0].live = False
+    assert [drive._replace_lost(), drive._replace_lost()] == [True, False]
+    workers[1].live = False
+    assert [drive._replace_lost(), drive._replace_lost()] == [True, False]
+    assert started == [1, 1]
+
+
+def test_a_driver_waits_for_a_machine_where_the_last_one_is_lost():
+    drive, started = _drive([_worker("lost", 3, live=False)])
+    drive._cluster, drive._others, said = Cluster(0), {"lost": 3}, []
+    drive._listener = said.append
+    assert [drive._replace_lost(), drive._replace_lost()] == [True, True]
+    assert [event.message for event in said] == [
+        "3 workers are lost, and the cluster has no machines; waiting for one"
+    ]
+    drive._cluster = Cluster(1)
+    assert [drive._replace_lost(), drive._replace_lost()] == [True, False]
+    assert started == [3]
 
 
 def test_a_single_order_is_run_by_the_cluster_too():

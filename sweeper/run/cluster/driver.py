@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import Future, wait
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import cast
 
 from sweeper.db.repository import StopRequest
@@ -44,8 +44,22 @@ _MOST_OF_A_CORE = 0.1
 _ENDED = ("complete", "pruned", "failed")
 _INTERRUPTED = Interrupted.exit_code
 
-_Placement = Future[list[HostEnd]]
-"""Ends of the worker hosts of a run, or the error with which the cluster could not run them."""
+_HostEnds = Future[list[HostEnd]]
+"""Ends of the worker hosts of a placement, or the error with which the cluster could not run them."""
+
+
+@dataclass(frozen=True)
+class _Placement:
+    """Worker hosts with ``slots`` that were placed when ``changes`` changes of trials had been seen."""
+
+    ends: _HostEnds
+    slots: int
+    changes: int
+
+    @property
+    def failed(self) -> bool:
+        """Whether the engine has given the hosts up, as it does if it loses one."""
+        return self.ends.done() and isinstance(self.ends.exception(), Exception)
 
 
 def drive(prepared: PreparedStudy, request: RunRequest) -> StudyStatus:
@@ -70,13 +84,17 @@ class _Drive:
         self._listener = request.listener
         self._seen: dict[int, tuple[TrialStatus, float]] = {}
         self._failed: TrialError | None = None
+        self._cluster: Cluster | None = None
         self._placements: list[_Placement] = []
-        self._earlier: dict[str, int] = {}
-        """Slots of the workers that an earlier driver has placed, by their keys."""
+        self._others: dict[str, int] = {}
+        """Slots of the workers for whose ends this driver does not wait, by their keys: those of an earlier driver, and
+        those that were left when a placement failed."""
         self._slots = 0
         """Slots that are to be there in all."""
-        self._placed = 0
-        """Slots that this driver has placed."""
+        self._waits_for: str | None = None
+        """The last notice of a cluster without machines, until it has some."""
+        self._changes = 0
+        """Changes of trials that were seen so far."""
 
     def run(self) -> StudyStatus:
         request = self._request
@@ -91,12 +109,8 @@ class _Drive:
             return status
         finished = [trial for trial in status.trials if trial.state in _ENDED]
         self._seen = {trial.number: (trial, time.monotonic()) for trial in finished}
-        self._earlier = {
-            worker.key: worker.slots
-            for worker in self._repository.workers(self._study)
-            if worker.live and worker.engine == request.engine
-        }
-        placed = sum(self._earlier.values())
+        self._others = self._live_slots()
+        placed = sum(self._others.values())
         if placed:
             self._listener(
                 events.Notice(
@@ -113,31 +127,57 @@ class _Drive:
             return self._conclude()
 
     def _start_workers(self, slots: int) -> None:
-        """Connect to the cluster, and start hosts with ``slots`` on it."""
-        kind = DaskCluster if self._request.engine == "dask" else RayCluster
-        cluster = kind(self._request.engine_address, slots)
-        self._clusters.callback(cluster.close)
-        self._placed += slots
-        self._placements.append(self._start_hosts(cluster, slots))
+        """Start hosts with ``slots`` on the cluster; connect to it before the first ones."""
+        if self._cluster is None:
+            kind = DaskCluster if self._request.engine == "dask" else RayCluster
+            self._cluster = kind(self._request.engine_address, slots)
+            self._clusters.callback(self._cluster.close)
+        hosts = self._start_hosts(self._cluster, slots)
+        self._placements.append(_Placement(hosts, slots, self._changes))
+
+    def _live_slots(self) -> dict[str, int]:
+        """Return the slots of the engine's workers whose lease has not ended, by their keys."""
+        return {
+            worker.key: worker.slots
+            for worker in self._repository.workers(self._study)
+            if worker.live and worker.engine == self._request.engine
+        }
 
     def _replace_lost(self) -> bool:
-        """Start hosts in the place of an earlier run's workers that are lost; return whether there were any.
+        """Start hosts in the place of workers that are lost; return whether there were any.
 
-        The lease of a worker whose machine has just gone had not ended when this run counted it.
+        The lease of a worker whose machine has just gone has not ended when it is counted, and some engines end
+        the workers of all machines when they lose one. So workers of an earlier run and of a placement that failed
+        are watched until they are gone. A placement without any progress of a trial is not repeated.
         """
-        workers = self._repository.workers(self._study)
-        stopping = self._repository.stop_requested(self._study) is not None
-        for worker in workers:
-            if not worker.live and worker.left_at is None:
-                self._earlier.pop(worker.key, None)
-        missing = self._slots - self._placed - sum(self._earlier.values())
-        if missing <= 0 or stopping:
+        failed = any(p.failed and p.changes < self._changes for p in self._placements)
+        if not failed and not self._others and self._waits_for is None:
             return False
-        self._listener(
-            events.Notice(f"workers of an earlier run are lost; {missing} are placed instead")
-        )
+        live = self._live_slots()
+        if self._repository.stop_requested(self._study) is not None:
+            return False
+        if failed:
+            # Which worker belongs to which placement is not known; all that are left are watched.
+            self._placements = []
+            self._others = live
+        self._others = {key: slots for key, slots in self._others.items() if key in live}
+        placed = sum(placement.slots for placement in self._placements)
+        missing = self._slots - placed - sum(self._others.values())
+        if missing <= 0:
+            return failed
+        workers = "1 worker is" if missing == 1 else f"{missing} workers are"
+        if self._cluster is not None and self._cluster.nodes < 1:
+            self._notify_once(f"{workers} lost, and the cluster has no machines; waiting for one")
+            return True
+        self._listener(events.Notice(f"{workers} lost; placing as many again"))
+        self._waits_for = None
         self._start_workers(missing)
         return True
+
+    def _notify_once(self, text: str) -> None:
+        if text != self._waits_for:
+            self._listener(events.Notice(text))
+        self._waits_for = text
 
     def _request_stop(self, how: StopRequest) -> None:
         """Stop all workers of the study, on every machine."""
@@ -146,7 +186,7 @@ class _Drive:
         except StorageError as error:
             self._listener(events.Notice(f"the workers could not be asked to stop: {error}"))
 
-    def _start_hosts(self, cluster: Cluster, slots: int) -> _Placement:
+    def _start_hosts(self, cluster: Cluster, slots: int) -> _HostEnds:
         request = self._request
         nodes = cluster.nodes
         if nodes < 1:
@@ -186,7 +226,7 @@ class _Drive:
             last = health.retrying(self._look, lambda: health.given_up)
             pause = max(_LOOK, (time.monotonic() - began) / _MOST_OF_A_CORE)
             if self._placements:
-                wait(self._placements, pause)
+                wait([placement.ends for placement in self._placements], pause)
             elif not last:
                 time.sleep(pause)
 
@@ -194,10 +234,8 @@ class _Drive:
         """Report what has changed since the last look; return whether the hosts, or all workers, had ended."""
         # Before the status is read, so that the last look reports all that happened.
         placed = self._placements
-        over = all(p.done() for p in placed) if placed else not self._any_live()
+        over = all(p.ends.done() for p in placed) if placed else not self._any_live()
         status = self._repository.status(self._study)
-        if self._earlier and not status.is_over and self._replace_lost():
-            over = False
         if not over and status.is_over:
             # An engine that was cut off from a host may wait for its task for ever.
             over = not self._any_live()
@@ -207,6 +245,7 @@ class _Drive:
             if trial == earlier:
                 continue
             self._seen[trial.number] = trial, time_now
+            self._changes += 1
             for event in progress_between(earlier, trial, time_now - since):
                 self._listener(event)
             if trial.state == "failed" and self._request.options.fail_fast and not self._failed:
@@ -215,6 +254,8 @@ class _Drive:
                     f"--fail-fast: {trial.error}"
                 )
                 self._repository.request_stop(self._study, "drain")
+        if not status.is_over and self._replace_lost():
+            over = False
         return over
 
     def _any_live(self) -> bool:
@@ -228,14 +269,14 @@ class _Drive:
         status = self._repository.status(self._study)
         if status.is_over:
             return status
-        errors = [placement.exception() for placement in self._placements]
+        errors = [placement.ends.exception() for placement in self._placements]
         error = next(filter(None, errors), None)
         if error is not None:
             raise ExecutionError(
                 f"engine {self._request.engine!r} could not run its workers: {shown_error(error)}. "
                 f"{describe_unfinished(status)}; another run of it starts new workers"
             ) from error
-        ends = [end for placement in self._placements for end in placement.result()]
+        ends = [end for placement in self._placements for end in placement.ends.result()]
         broken = [end for end in ends if end.code not in (0, _INTERRUPTED)]
         if broken:
             ends_shown = "; ".join(
@@ -276,18 +317,18 @@ def progress_between(
         yield events.AttemptEnded(number, trial.attempts, outcome, trial.value, trial.error)
 
 
-def _start_hosts(cluster: Cluster, specs: list[HostSpec]) -> _Placement:
+def _start_hosts(cluster: Cluster, specs: list[HostSpec]) -> _HostEnds:
     """Place worker hosts from a daemon thread; the result has their ends once they have ended."""
-    placement: _Placement = Future()
+    ends: _HostEnds = Future()
     texts = [write_spec(spec) for spec in specs]
     slots = max(spec.options.slots or 1 for spec in specs)
 
     def run_hosts() -> None:
         try:
-            placement.set_result(run_tasks(cluster, run_host, texts, slots))
+            ends.set_result(run_tasks(cluster, run_host, texts, slots))
         except BaseException as error:
             # The driver's main thread raises it.
-            placement.set_exception(error)
+            ends.set_exception(error)
 
     threading.Thread(target=run_hosts, name="sweeper-placement", daemon=True).start()
-    return placement
+    return ends
