@@ -23,6 +23,16 @@ def values_shown(values: Mapping[str, object]) -> str:
     return " ".join(f"{name}={value_shown(value)}" for name, value in values.items())
 
 
+def parameter_shown(value: object) -> str:
+    """Return a parameter's value in one line; unlike that of a metric, None is a value."""
+    return "None" if value is None else value_shown(value)
+
+
+def parameters_shown(params: Mapping[str, object]) -> str:
+    """Return ``name=value`` for each parameter, separated by spaces."""
+    return " ".join(f"{name}={parameter_shown(value)}" for name, value in params.items())
+
+
 def counted(count: int, noun: str) -> str:
     """Return the count with its noun: ``1 epoch``, ``2 epochs``."""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

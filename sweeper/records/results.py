@@ -36,6 +36,8 @@ from sweeper.records.printing import (
     counted,
     html_text,
     json_fields,
+    parameter_shown,
+    parameters_shown,
     value_shown,
     values_shown,
 )
@@ -126,7 +128,7 @@ class BestTrial(HasModel):
 
     def __str__(self) -> str:
         name = "value" if self.configuration is None else "mean"
-        return f"{self.named}, {values_shown({name: self.value, **self.params})}"
+        return f"{self.named}, {parameters_shown({name: self.value, **self.params})}"
 
     def to_json(self) -> dict[str, Any]:
         mean = {} if self.configuration is None else {"configuration": self.configuration}
@@ -154,7 +156,7 @@ class ParetoTrial(HasModel):
     source: ModelSource | None = field(default=None, repr=False, compare=False)
 
     def __str__(self) -> str:
-        return f"trial {self.number}, {values_shown(self.values)}, {values_shown(self.params)}"
+        return f"trial {self.number}, {values_shown(self.values)}, {parameters_shown(self.params)}"
 
     def to_json(self) -> dict[str, Any]:
         return json_fields(self, "number", "values", "params")
@@ -233,7 +235,7 @@ class TrialStatus:
             else f"{self.epoch}/{self.epochs} epochs"
         )
         values = {"value": self.value} if self.values is None else self.values
-        results = f"{values_shown(values)}, {values_shown(self.params)}"
+        results = f"{values_shown(values)}, {parameters_shown(self.params)}"
         return f"trial {self.number} {self.state}, {results}, {of}, {counted(self.attempts, 'attempt')}"
 
     def to_json(self) -> dict[str, Any]:
@@ -631,7 +633,7 @@ class TrialRecord(HasModel):
         values = {name: self.value} if self.values is None else self.values
         parts = [f"trial {self.number} of {self.study} {self.state}", values_shown(values) + of]
         if self.params:
-            parts.append(values_shown(self.params))
+            parts.append(parameters_shown(self.params))
         work = f"{counted(len(self.epochs), 'epoch')}, {counted(len(self.attempts), 'attempt')}"
         ending = "" if self.error is None else f": {value_shown(self.error, _LONGEST_ERROR)}"
         if self.reuses is not None:
@@ -1011,11 +1013,15 @@ def _columns(
             value_shown(t.value if t.values is None else t.values.get(name)) for t in trials
         ]
     if any(t.value_of for t in trials):
-        columns["value of"] = [t.value_of or "last epoch" for t in trials]
+        columns["value of"] = [
+            "-" if t.value is None else t.value_of or "last epoch" for t in trials
+        ]
     names = list(dict.fromkeys(name for t in trials for name in t.params))
     headers = parameter_headers(names, {*columns, "epochs", "attempts"})
     for header, name in zip(headers, names, strict=True):
-        columns[header] = [value_shown(t.params[name]) if name in t.params else "-" for t in trials]
+        columns[header] = [
+            parameter_shown(t.params[name]) if name in t.params else "-" for t in trials
+        ]
     columns |= {"epochs": [str(len(t.epochs)) for t in trials]}
     columns |= {"attempts": [str(len(t.attempts)) for t in trials]}
     for header, cells in columns.items():

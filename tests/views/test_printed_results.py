@@ -121,6 +121,13 @@ def test_a_notebook_shows_what_is_printed_and_names_are_text(monkeypatch):
     assert "and 10 more" in lines[-1]
 
 
+def test_none_is_a_parameters_value_and_a_trial_without_a_value_has_it_of_no_epoch():
+    failed = trial_record(1, state="failed", value=None, params={"dropout": None})
+    results = made("drawn", trial_record(0, value_of="restored weights", params={}), failed)
+    assert "dropout=None" in str(failed)
+    assert str(results).splitlines()[-1].split() == ["1", "failed", "-", "-", "None", "1", "1"]
+
+
 def test_trials_epochs_and_attempts_are_data_frames(stored):
     results = stored.results()
     frame = results.to_dataframe().set_index("trial")
