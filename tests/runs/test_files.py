@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import subprocess
 from dataclasses import replace
 from pathlib import Path
 
@@ -29,7 +30,7 @@ from sweeper.files.uses import (
     uses_to_json,
 )
 from sweeper.run.trial.keeping import keep_for_check
-from sweeper.run.worker.left_files import left_behind
+from sweeper.run.worker.left_files import left_behind, without_own_output
 from sweeper.support.paths import nobodys
 
 
@@ -109,9 +110,9 @@ def test_content_that_one_trial_decides_for_the_next_is_found_by_check_and_told_
         "trial 0" in finding.message and "trial 1" in finding.message for finding in findings
     )
     assert list(in_a_run(first, [])) == [], "the first trial depends on nobody"
-    [notice] = left_behind(first, "")
+    [notice] = left_behind(first)
     assert "while trial 0 ran" in notice.message or "trial 0 left" in notice.message
-    assert list(left_behind(trial(2, lambda: None), "")) == [], (
+    assert list(left_behind(trial(2, lambda: None))) == [], (
         "a trial that does nothing leaves nothing"
     )
 
@@ -129,7 +130,21 @@ def test_without_the_walk_what_nobody_announces_is_silent_again(case, walks, her
     monkeypatch.setattr(walk.Listing, "add", lambda *_, **__: None)
     paths, _, _ = checked(case, (1.0, 2.0))
     assert paths == set()
-    assert list(left_behind(trial(0, lambda: CASES[case](1.0)), "")) == []
+    assert list(left_behind(trial(0, lambda: CASES[case](1.0)))) == []
+
+
+def test_what_the_worker_prints_and_stores_meanwhile_is_no_file_of_the_trial(here):
+    output, database, own = here / "run.log", here / "s.db", here / "own.txt"
+    for file in (output, database):
+        file.write_text("")
+
+    echoes = f"echo x >> {output}; echo x > {database}; echo x > {own}"
+    with output.open("a"):
+        sent = uses_to_json(trial(0, lambda: subprocess.run(echoes, shell=True, check=True)).uses)
+        stored = uses_from_json(without_own_output(sent, str(database)))
+    left = {Path(use["path"]) for use in sent["uses"] if use.get("left")}
+    assert left == {output, database, own}
+    assert [Path(use.path) for use in stored if use.left] == [own]
 
 
 def test_a_picture_that_each_trial_draws_is_overwritten_and_not_read(here):

@@ -1,10 +1,11 @@
-"""Notice of a run about the files that a trial has left where a later one could read them."""
+"""Files that a trial has left where a later one could read them, and the notice of a run about them."""
 
 import contextlib
 import os
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from sweeper.files.uses import FileUse, TrialUses
 from sweeper.files.walk import MOST_ENTRIES
@@ -14,10 +15,23 @@ _SHOWN = 3
 """Maximum number of names in a message."""
 
 
-def left_behind(trial: TrialUses, database: str, *, cut: bool = False) -> Iterator[Finding]:
+def without_own_output(files: Mapping[str, Any], database: str) -> dict[str, Any]:
+    """Return a trial's uses, as `uses_to_json`, in which what this process writes has not been left by the trial.
+
+    That is its output, which a shell may write to a file, and ``database``, the path of the database if it is a file.
+    """
+    uses = []
+    for use in files.get("uses", ()):
+        by_walk = use.get("left") and not use.get("wrote")
+        ours = by_walk and _is_ours(use["path"], database)
+        uses.append({**use, "left": False} if ours else use)
+    return {**files, "uses": uses}
+
+
+def left_behind(trial: TrialUses, *, cut: bool = False) -> Iterator[Finding]:
     """Yield a note about what an ended trial left where a later one could read it.
 
-    ``database`` is the path of the database, if it is a file. With ``cut``, the directories have too many entries.
+    With ``cut``, the directories have too many entries.
     """
     if cut:
         message = (
@@ -35,7 +49,7 @@ def left_behind(trial: TrialUses, database: str, *, cut: bool = False) -> Iterat
             return True
         # Hidden directories have the state of tools, such as an editor's, which write meanwhile.
         hidden = "/." in use.path.removeprefix(here)
-        return use.left and not hidden and not _is_ours(use.path, database)
+        return use.left and not hidden
 
     uses = [use for use in trial.uses if is_found_later(use)]
     if not uses:

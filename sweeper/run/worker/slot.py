@@ -39,7 +39,7 @@ from sweeper.run.worker.checkpoints import bring_files, locate, origin_of
 from sweeper.run.worker.context import SlotContext, StudyAccess
 from sweeper.run.worker.database_health import WriteQueue
 from sweeper.run.worker.gpus import SlotDevice
-from sweeper.run.worker.left_files import left_behind
+from sweeper.run.worker.left_files import left_behind, without_own_output
 from sweeper.search.sampling import SearchSession, of_configurations, open_search
 from sweeper.search.spaces import Observation
 from sweeper.support.shown import shown_error
@@ -737,7 +737,7 @@ class AttemptRecorder:
         )
 
     def _files_used(self, message: messages.FilesUsed) -> None:
-        self._files = message.files
+        self._files = without_own_output(message.files, self._repository.database.file)
         if not message.ended:  # otherwise `dependence` judges them, before the attempt is closed
             self._write(self._judge_files)
 
@@ -787,7 +787,7 @@ class AttemptRecorder:
         findings = list(in_a_run(trial, others))
         reported = any(study == claim.study and "told" in uses for study, _, uses in stored_uses)
         if ended and not reported:
-            leftovers = [*left_behind(trial, self._repository.database.file, cut="cut" in files)]
+            leftovers = [*left_behind(trial, cut="cut" in files)]
             findings += leftovers
             reported = not leftovers
         self._file_findings = findings
