@@ -122,7 +122,7 @@ def fit(  # noqa: PLR0917 - the signature of Model.fit
     data: Data | tuple[Any, ...] | None = None,
     checkpoint_every: str | Every = "epoch",
     keep: Keep | None = None,
-    seed: int = 0,
+    seed: int | None = None,
     deterministic: bool = True,
     tracked: Mapping[str, Any] | None = None,
     step: TrainingStep | None = None,
@@ -160,7 +160,9 @@ def fit(  # noqa: PLR0917 - the signature of Model.fit
         checkpoint_every: ``"epoch"``, ``Every(…)`` or ``"auto"``.
         keep: Retention rules; the last two checkpoints by default.
         seed: For the order of the data, and for Python's, NumPy's, TensorFlow's and Keras's global
-            generators when the training starts. Afterwards these are as they were before the call.
+            generators when the training starts. Afterwards these are as they were before the call. By default that
+            of ``keras.utils.set_random_seed`` or ``tf.random.set_seed``, and 0 if the script called neither; a
+            training that resumes keeps its seed.
         deterministic: Use deterministic kernels. Otherwise a resumed training is only as exact as
             the kernels.
         tracked: Further objects to capture, by name: see `Trial.track`.
@@ -248,11 +250,12 @@ def fit(  # noqa: PLR0917 - the signature of Model.fit
     notify = notice or _warn
     if deterministic:
         _make_kernels_deterministic(training_data, notify)
-    seeds = TrialSeeds(seed, 0)
+    marker = read_marker(directory)
+    seeds = TrialSeeds(_default_seed(marker) if seed is None else seed, 0)
     # Before the newest checkpoint is restored, whose state the generators get.
     _seed_generators(training_data, seeds)
     sweep_leftovers(directory)
-    origin = _origin(directory, training_data, seed)
+    origin = _origin(directory, marker, training_data, seeds.study_seed)
     loaded = load_newest([directory], notify, origin=origin)
     # After `load_newest`, which renames damaged checkpoints.
     kept_checkpoints = read_kept([directory], origin=origin)
@@ -336,11 +339,20 @@ def _seed_generators(data: Data, seeds: TrialSeeds) -> None:
     set_data_generators(data, seeds.child("data"))
 
 
-def _origin(directory: Path, data: Data, seed: int) -> Origin:
-    """Return the origin that the checkpoints in ``directory`` must have."""
+def _default_seed(marker: Origin | None) -> int:
+    """Return the seed of the training that has begun, or the script's own, so that models of several seeds differ."""
+    from sweeper.train.randomness.generators import seed_of_the_script
+
+    if marker is not None:
+        return marker.seed
+    # NumPy's sequences of seeds take no negative numbers.
+    return (seed_of_the_script() or 0) % 2**32
+
+
+def _origin(directory: Path, marker: Origin | None, data: Data, seed: int) -> Origin:
+    """Return the origin that the checkpoints in ``directory``, with its ``marker``, must have."""
     from sweeper.train.sources.opening import data_fingerprint, data_settings
 
-    marker = read_marker(directory)
     if marker is not None and marker.study:
         raise ForeignCheckpointError(
             f"{directory} belongs to {marker.describe()}; give this training another directory"

@@ -807,7 +807,7 @@ def predictions_of_members(directory, train):
 
 def test_models_that_a_script_builds_after_a_training_begin_as_without_it(tmp_path, monkeypatch):
     def train(model, directory):
-        sweeper.fit(model, X, Y, **BRIEF, epochs=2, checkpoints=directory, notice=print)
+        sweeper.fit(model, X, Y, **BRIEF, epochs=2, seed=0, checkpoints=directory, notice=print)
 
     whole = predictions_of_members(tmp_path, train)
     untrained, drawn = predictions_of_members(tmp_path, lambda model, directory: None)
@@ -830,13 +830,40 @@ def test_draws_of_a_script_without_a_seed_of_tensorflow_do_not_repeat(tmp_path, 
         for member in ("first", "second"):
             model = one_layer()
             model.compile("sgd", "mse")
-            sweeper.fit(model, X, Y, **BRIEF, checkpoints=directory / member, notice=print)
+            sweeper.fit(model, X, Y, **BRIEF, seed=0, checkpoints=directory / member, notice=print)
             numbers.append(tf.random.normal([]).numpy().item())
         return numbers
 
     assert len(set(drawn_after_trainings(tmp_path / "two"))) == 2
     monkeypatch.setattr(generators.RecordedState, "restore", lambda self: None)
     assert len(set(drawn_after_trainings(tmp_path / "control"))) == 1
+
+
+def order_of_data(directory, of_script=None, *, again=False, **options):
+    """Return the order in which a training sees its samples, after the script has set a seed."""
+    if not again:
+        tf.random.set_seed(of_script)
+    samples = []
+    model = one_layer()
+    model.compile("sgd", "mse", run_eagerly=True)
+    step = model.train_step
+    model.train_step = lambda batch: samples.extend(batch[1].numpy().tolist()) or step(batch)
+    sweeper.fit(model, X, Y, 16, verbose=0, checkpoints=directory, notice=print, **options)
+    return samples
+
+
+def test_the_order_of_the_data_follows_the_scripts_seed_and_stays_with_the_training(tmp_path):
+    first, second = (order_of_data(tmp_path / str(seed), seed) for seed in (1, 2))
+    assert sorted(first) == sorted(second)
+    assert first != second, "what a script compares by several seeds differs by the order, too"
+    assert first == order_of_data(tmp_path / "given", 2, seed=1)
+    without = order_of_data(tmp_path / "without")
+    # After a training the process has a seed that no script has set.
+    assert without == order_of_data(tmp_path / "again", again=True)
+    assert without == order_of_data(tmp_path / "none", 1, seed=0)
+    # What the step has seen is part of the checkpoint.
+    further = order_of_data(tmp_path / "1", 2, epochs=2)
+    assert further == order_of_data(tmp_path / "two", 1, epochs=2)
 
 
 def test_a_later_process_with_other_settings_says_which(tmp_path, monkeypatch):

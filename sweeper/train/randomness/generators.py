@@ -155,11 +155,23 @@ class TensorFlowRandom(Component):
             if getattr(context.context(), "_seed", None) is not None:
                 # A script without a seed goes on to draw at random. Without any seed its eager operations would
                 # raise where operations are deterministic, and with the one that was set since they would repeat.
-                tf.random.set_seed(secrets.randbits(31))
+                drawn = secrets.randbits(31)
+                _DRAWN.append(drawn)
+                tf.random.set_seed(drawn)
             return
         tf.random.set_seed(saved["seed"])
         if saved["generator"] is not None:
             context.context()._rng.setstate(decode(saved["generator"], tensors))
+
+
+_DRAWN: list[int] = []
+"""Seeds of TensorFlow's that no script has set."""
+
+
+def seed_of_the_script() -> int | None:
+    """Return TensorFlow's global seed, which ``keras.utils.set_random_seed`` sets, too; None if no script has set one."""
+    seed = getattr(context.context(), "_seed", None)
+    return None if seed is None or seed in _DRAWN else int(seed)
 
 
 def process_generators(functions: TracedFunctions | None = None) -> tuple[Component, ...]:
