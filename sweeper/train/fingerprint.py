@@ -15,7 +15,7 @@ from sweeper.checkpoint.format import library_versions
 _WORDS = {"string_hash": "hash() of strings has changed (PYTHONHASHSEED)"}
 """Texts for differences whose values are not shown."""
 
-_NOT_COMPARED = ("validation", "warm_start_report")
+_NOT_COMPARED = ("validation", "initial", "warm_start_report")
 """Entries that are not compared, because no result depends on them."""
 
 

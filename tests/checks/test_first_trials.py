@@ -131,3 +131,35 @@ def test_trials_that_are_validated_on_other_samples_are_warned_of_once(split, tm
             "compared: load_data returned different validation data for trials 0 and 1, "
             "without a parameter that asks for it; draw the split from a seed that does not depend on the trial"
         )
+
+
+SEEDED = StudyText(
+    name="seeded",
+    data=TWO_STEPS,
+    arguments='objective="loss", epochs=1, trials=4, repeats=2, sampler="random", audit="off"',
+)
+BEGINS = {
+    # The lines before the model, the arguments of its layer, and how many notices there are.
+    "its own seed": ("keras.utils.set_random_seed(42)", "", 1),
+    "an initializer's": ("", ", kernel_initializer=keras.initializers.GlorotUniform(seed=1)", 1),
+    "the trial's": ("", "", 0),
+    "the trial's again": ("keras.utils.set_random_seed(trial.seed)", "", 0),
+}
+
+
+@pytest.mark.parametrize("case", BEGINS)
+def test_repeats_that_begin_with_the_same_weights_are_warned_of_once(case, tmp_path):
+    before, options, count = BEGINS[case]
+    model = f"""
+    {before}
+    trial.suggest_float("rate", 0, 1)
+    model = keras.Sequential([keras.Input((16,)), keras.layers.Dense(1{options})])
+    model.compile("sgd", "mse", run_eagerly=True)
+    return model
+    """
+    file = replace(SEEDED, model=model).write(tmp_path / "seeded.py")
+    ran = sweep(file, tmp_path / "runs", workers=1, isolation="inline")
+    assert [trial.state for trial in ran.trials] == ["complete"] * 4
+    warned = [notice for notice in ran.notices if "begin with the same weights" in notice]
+    assert len(warned) == count
+    assert all(f"{file}:" in notice and "build_model sets a seed" in notice for notice in warned)

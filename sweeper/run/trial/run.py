@@ -217,6 +217,7 @@ def _made_loop(
     environment = {
         **_environment(definition, plan),
         **_validation(definition, plan, assignment),
+        **_initial(definition, plan, assignment),
         **_began_from(loop, plan, loaded, link.warn),
     }
     link.send(messages.EnvironmentReport(environment))
@@ -321,9 +322,25 @@ def _validation(
     rows = parts.validation_rows(plan)
     if rows is None:
         return {}
-    line = line_of(definition.data)
-    prefix = "" if line is None else f"{line}: "
-    return {"validation": {"rows": rows, "factory": name_of(definition.data), "at": prefix}}
+    return {"validation": {"rows": rows, **_named(definition.data)}}
+
+
+def _initial(
+    definition: StudyDefinition, plan: TrainingPlan, assignment: messages.Assignment
+) -> dict[str, Any]:
+    """Return a digest of the initial weights of the first configuration's first two repeats, so that the run can compare them."""
+    repeating = assignment.settings.repeating
+    number = assignment.number
+    first = repeating.index_of(number) == 0 and repeating.repeat_of(number) <= 1
+    if repeating.is_single or not first or plan.warm_start is not None or not plan.model.weights:
+        return {}
+    return {"initial": {"weights": weights_digest(plan.model), **_named(definition.model)}}
+
+
+def _named(factory: Callable[..., Any]) -> dict[str, str]:
+    """Return a factory's name, and its line as the beginning of a message."""
+    line = line_of(factory)
+    return {"factory": name_of(factory), "at": "" if line is None else f"{line}: "}
 
 
 def _began_from(

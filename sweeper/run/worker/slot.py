@@ -719,22 +719,36 @@ class AttemptRecorder:
         for notice in notices:
             self._report(Notice(notice))
 
-    def _compare_validation(self, environment: Mapping[str, Any]) -> None:
-        """Warn once if the first two trials are validated on different samples."""
+    def _compare_first(self, environment: Mapping[str, Any]) -> None:
+        """Warn once if the first two trials are validated on different samples, or two repeats begin with equal weights."""
         validation = environment.get("validation")
-        if validation is None:
+        initial = environment.get("initial")
+        if validation is None and initial is None:
             return
         claim = self.claim
-        other = self._repository.fingerprints(claim.study).get(1 - claim.number)
-        other_validation = other[-1][1].get("validation") if other else None
-        if other_validation is None or other_validation["rows"] == validation["rows"]:
-            return
-        self._unreported = Notice(
-            f"{validation['at']}trials are validated on different samples, so their values cannot be "
-            f"compared: {validation['factory']} returned different validation data for trials 0 and 1, "
-            "without a parameter that asks for it; draw the split from a seed that does not depend "
-            "on the trial, such as random_state=0"
-        )
+        repeating = self._settings.repeating
+        other = 1 - claim.number
+        if initial is not None:
+            other = repeating.number(
+                repeating.configuration_of(claim.number), 1 - repeating.repeat_of(claim.number)
+            )
+        attempts = self._repository.fingerprints(claim.study).get(other)
+        others = attempts[-1][1] if attempts else {}
+        other_rows = others.get("validation", {}).get("rows")
+        if validation is not None and other_rows not in (None, validation["rows"]):
+            self._unreported = Notice(
+                f"{validation['at']}trials are validated on different samples, so their values cannot be "
+                f"compared: {validation['factory']} returned different validation data for trials 0 and 1, "
+                "without a parameter that asks for it; draw the split from a seed that does not depend "
+                "on the trial, such as random_state=0"
+            )
+        if initial is not None and others.get("initial", {}).get("weights") == initial["weights"]:
+            self._unreported = Notice(
+                f"{initial['at']}repeats begin with the same weights, although each has its own seed: "
+                f"{initial['factory']} sets a seed, or loads the weights. So their spread does not contain that "
+                "of initial weights, and a difference between configurations looks more certain than it is; "
+                "leave out keras.utils.set_random_seed(…) and the seeds of initializers"
+            )
 
     def _files_used(self, message: messages.FilesUsed) -> None:
         self._files = without_own_output(message.files, self._repository.database.file)
@@ -826,7 +840,7 @@ class AttemptRecorder:
     def _record_environment(self, fingerprint: Mapping[str, Any]) -> None:
         """Store the attempt's fingerprint, and note its differences from the previous attempt's."""
         previous = self._repository.record_fingerprint(self.claim.token, fingerprint)
-        self._compare_validation(fingerprint)
+        self._compare_first(fingerprint)
         changed = () if previous is None else differences(previous, fingerprint)
         if changed:
             self._unreported = Notice(
