@@ -4,6 +4,7 @@ import json
 import sys
 import threading
 from concurrent.futures import Future
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,7 +19,7 @@ from sweeps import python
 from sweeper.db.repository import Claim
 from sweeper.errors import UsageError
 from sweeper.records.events import AttemptEnded, AttemptStarted, EpochFinished, TrainingStarted
-from sweeper.records.results import TrialStatus
+from sweeper.records.results import StudyStatus, TrialStatus
 from sweeper.run.auditing import _is_due
 from sweeper.run.cluster.driver import _Drive, _Placement, progress_between
 from sweeper.run.cluster.engines import check_engine, run_tasks
@@ -90,7 +91,9 @@ def _drive(workers, placements=(), slots=3, asked=None):
     study = SimpleNamespace(repository=repository, settings=SimpleNamespace(name="s"))
     request = SimpleNamespace(listener=lambda _: None, engine="ray")
     drive = _Drive(SimpleNamespace(study=study), request)
-    drive._slots, drive._placements, started = slots, list(placements), []
+    drive._slots = slots
+    drive._placements = list(placements)
+    started = []
 
     def place(count):
         drive._placements.append(_Placement(Future(), count, drive._changes))
@@ -131,9 +134,25 @@ def test_what_an_engine_gives_up_is_placed_again_as_its_workers_go_if_trials_wen
     assert started == [1, 1]
 
 
+def test_what_trials_were_at_a_drivers_start_is_no_progress_of_its_placement():
+    stopped = TrialStatus(0, "interrupted", {}, None, 1, 9, {}, attempts=1)
+    drive, _ = _drive([], [_Placement(Future(), 2, 0)])
+    drive._at_start = {0: stopped}
+    statuses = [stopped, stopped, replace(stopped, epoch=2)]
+    drive._repository.status = lambda _: StudyStatus("s", 1, trials=(statuses.pop(0),))
+    drive._request.options = SimpleNamespace(fail_fast=False)
+    changes = []
+    while statuses:
+        drive._look()
+        changes.append(drive._changes)
+    assert changes == [0, 0, 1]
+
+
 def test_a_driver_waits_for_a_machine_where_the_last_one_is_lost():
     drive, started = _drive([_worker("lost", 3, live=False)])
-    drive._cluster, drive._others, said = Cluster(0), {"lost": 3}, []
+    drive._cluster = Cluster(0)
+    drive._others = {"lost": 3}
+    said = []
     drive._listener = said.append
     assert [drive._replace_lost(), drive._replace_lost()] == [True, True]
     assert [event.message for event in said] == [

@@ -83,6 +83,7 @@ class _Drive:
         self._study = prepared.study.settings.name
         self._listener = request.listener
         self._seen: dict[int, tuple[TrialStatus, float]] = {}
+        self._at_start: dict[int, TrialStatus] = {}
         self._failed: TrialError | None = None
         self._cluster: Cluster | None = None
         self._placements: list[_Placement] = []
@@ -94,7 +95,7 @@ class _Drive:
         self._waits_for: str | None = None
         """The last notice of a cluster without machines, until it has some."""
         self._changes = 0
-        """Changes of trials that were seen so far."""
+        """Changes of trials that were seen since the start."""
 
     def run(self) -> StudyStatus:
         request = self._request
@@ -109,6 +110,7 @@ class _Drive:
             return status
         finished = [trial for trial in status.trials if trial.state in _ENDED]
         self._seen = {trial.number: (trial, time.monotonic()) for trial in finished}
+        self._at_start = {trial.number: trial for trial in status.trials}
         self._others = self._live_slots()
         placed = sum(self._others.values())
         if placed:
@@ -245,7 +247,7 @@ class _Drive:
             if trial == earlier:
                 continue
             self._seen[trial.number] = trial, time_now
-            self._changes += 1
+            self._changes += trial != self._at_start.get(trial.number)
             for event in progress_between(earlier, trial, time_now - since):
                 self._listener(event)
             if trial.state == "failed" and self._request.options.fail_fast and not self._failed:
