@@ -340,7 +340,7 @@ def _seed_generators(data: Data, seeds: TrialSeeds) -> None:
 
 
 def _default_seed(marker: Origin | None) -> int:
-    """Return the seed of the training that has begun, or the script's own, so that models of several seeds differ."""
+    """Return the seed with which the directory's training began; for a new training, the script's."""
     from sweeper.train.randomness.generators import seed_of_the_script
 
     if marker is not None:

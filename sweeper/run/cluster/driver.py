@@ -58,7 +58,7 @@ class _Placement:
 
     @property
     def failed(self) -> bool:
-        """Whether the engine has given the hosts up, as it does if it loses one."""
+        """Return whether the engine has given up the hosts, as some engines do if they lose one."""
         return self.ends.done() and isinstance(self.ends.exception(), Exception)
 
 
