@@ -25,14 +25,16 @@ from forked_programs import PROGRAM
 
 # TensorFlow has no public function that ends determinism.
 from tensorflow.python.framework import config
+from tensorflow.python.ops import gen_dataset_ops
 
 from sweeper.inspection.sorts import tells_its_state
 from sweeper.train.data import DataSource, PartName, SourceOptions
+from sweeper.train.sources import tfdata
 from sweeper.train.sources.arrays import ArraySource
 from sweeper.train.sources.epochs import EpochFunctionSource, GrainSource
 from sweeper.train.sources.pydataset import PyDatasetSource
 from sweeper.train.sources.runner import Reader
-from sweeper.train.sources.tfdata import TfDataSource
+from sweeper.train.sources.tfdata import TfDataSource, draws_seeds_in_any_order, nodes
 from sweeper.train.userstate import Roots, UserState
 
 EPOCHS = 3
@@ -202,7 +204,15 @@ def short_last():
     return numbers().shuffle(8).batch(6).repeat().with_options(options)
 
 
+def resampled():
+    """Read one shuffle in several parts, one of which prefetches, so two threads draw its seeds."""
+    numbers = tf.data.Dataset.range(32).shuffle(16).repeat()
+    resampled = numbers.rejection_resample(lambda n: tf.cast(n % 4 == 0, tf.int32), [0.7, 0.3])
+    return resampled.map(lambda _, n: n).batch(8)
+
+
 TF_DATA_GOING_ON = {
+    "resampled": resampled,
     "endless": lambda: numbers().shuffle(20).repeat().batch(5),
     "endless, batched first": lambda: numbers().shuffle(20).batch(5).repeat().shuffle(2),
     "endless, a short batch last": short_last,
@@ -449,6 +459,7 @@ def check_it_goes_on_however_often_it_is_stopped(case, chains=CHAINS):
 
 @pytest.fixture(autouse=True)
 def _fresh_session():
+    tf.config.experimental.enable_op_determinism()  # as in every training
     yield
     keras.backend.clear_session(free_memory=False)
 
@@ -517,6 +528,86 @@ def test_an_endless_shuffle_is_reported_with_how_to_do_without_its_repeat():
     assert notices == []
     without = Case(lambda: tf_data(lambda: numbers().shuffle(8).batch(6)), 4)
     assert read(Case(lambda: tf_data(short_last), 4)).batches == read(without).batches
+
+
+@pytest.mark.parametrize("threads", [False, True], ids=["without threads", "with them"])
+def test_one_shuffle_that_several_parts_read_has_one_order(monkeypatch, threads):
+    if threads:
+        monkeypatch.setattr(tfdata, "draws_seeds_in_any_order", lambda *_: False)
+    notices = []
+
+    def read_once():
+        keras.utils.set_random_seed(1)
+        source = TfDataSource(resampled(), SourceOptions(PartName("train"), notices.append))
+        return [
+            batch.numpy().tolist() for _, batch in zip(range(60), source.open(0, 0), strict=False)
+        ]
+
+    first = read_once()
+    # The control needs two threads that are in each other's way, so it has several tries.
+    assert all(read_once() == first for _ in range(200 if threads else 8)) != threads
+    assert any("rejection_resample" in notice for notice in notices) != threads
+
+
+def shuffled(count=16):
+    return tf.data.Dataset.range(count).shuffle(8)
+
+
+ONE_SHUFFLE = {
+    "two views": lambda x: tf.data.Dataset.zip((x.map(abs, num_parallel_calls=2), x)),
+    "one part after the other": lambda x: x.prefetch(2).concatenate(x),
+    "one thread": lambda x: tf.data.Dataset.zip((x.repeat(2), x.repeat(2))).prefetch(2),
+    "read ahead": lambda x: x.repeat().prefetch(2),
+}
+
+
+@pytest.mark.parametrize("form", ONE_SHUFFLE)
+def test_threads_stay_where_they_open_no_shuffle_beside_another(form):
+    dataset = ONE_SHUFFLE[form](shuffled())
+    assert not draws_seeds_in_any_order(dataset, filter(tfdata.draws_new_seeds, nodes(dataset)))
+
+
+TRANSFORMED = {
+    "batch": lambda x: x.batch(2, num_parallel_calls=2).unbatch(),
+    "cache": lambda x: x.cache(),
+    "choose_from_datasets": lambda x: tf.data.Dataset.choose_from_datasets(
+        [x], x.map(lambda n: n * 0)
+    ),
+    "concatenate": lambda x: x.concatenate(x),
+    "copy_to_device": lambda x: x.apply(tf.data.experimental.copy_to_device("/cpu:0")),
+    "enumerate": lambda x: x.enumerate().filter(lambda _, n: n > 2),
+    "flat_map": lambda x: x.flat_map(tf.data.Dataset.from_tensors),
+    "group_by_window": lambda x: x.group_by_window(lambda n: n % 2, lambda _, d: d.batch(2), 2),
+    "interleave": lambda x: x.interleave(tf.data.Dataset.from_tensors, num_parallel_calls=2),
+    "map": lambda x: x.map(abs).map(abs, num_parallel_calls=2).ignore_errors().unique(),
+    "padded_batch": lambda x: x.padded_batch(2).rebatch(3),
+    "ragged_batch": lambda x: x.ragged_batch(2),
+    "repeat": lambda x: x.repeat(2),
+    "scan": lambda x: x.scan(np.int64(0), lambda state, n: (state, n)).take_while(lambda n: n > -1),
+    "shuffle": lambda x: x.shuffle(4, reshuffle_each_iteration=False),
+    "take": lambda x: x.take(9).skip(1).shard(2, 0).prefetch(2),
+    "window": lambda x: x.window(2),
+}
+
+
+@pytest.mark.parametrize("form", TRANSFORMED)
+def test_datasets_that_open_their_inputs_while_they_are_read_are_known(form):
+    shuffle = shuffled()
+    dataset = TRANSFORMED[form](shuffle)
+    before = tfdata._state_of(iter(shuffle))
+
+    def order_after(reading):
+        """Return the next order of the shuffle, which tells how many iterators ``reading`` made of it."""
+        iterator = iter(shuffle)
+        gen_dataset_ops.deserialize_iterator(iterator._iterator_resource, before)
+        reading()
+        return [int(number) for number in shuffle]
+
+    opened = order_after(lambda: iter(dataset))
+    opens_later = any(
+        type(node).__name__ in tfdata._OPEN_LATER for node in nodes(dataset) if node is not shuffle
+    )
+    assert (order_after(lambda: list(dataset)) != opened) == opens_later
 
 
 @pytest.mark.parametrize("opened", [True, False], ids=["source", "the dataset itself"])

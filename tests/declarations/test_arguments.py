@@ -35,7 +35,7 @@ def test_an_unknown_argument_is_named_with_the_nearest_one(call, arguments, mess
 def test_a_missing_argument_is_named_and_no_class_of_ours():
     with pytest.raises(
         DefinitionError,
-        match=r"^Study\(…\) is missing a required argument: 'name'; it takes name, ",
+        match=r"^Study\(…\) is missing a required (keyword-only )?argument: 'name'; it takes name, ",
     ):
         sweeper.Study(model=print, data=print, epochs=1, trials=1)
     with pytest.raises(

@@ -10,6 +10,8 @@ the consequences:
   ``concatenate``), the number of drawn seeds depends on how far TensorFlow has read. And the user's code may
   iterate over the dataset, too. So the seeds are set before each pass, by the state of an iterator of the
   shuffle alone, and the order is a function of the dataset's seed and the number of the pass.
+- If several parts of a dataset read one shuffle, as in a ``rejection_resample``, threads draw from its generator in any
+  order. Such a dataset is read without threads.
 - The order of an ``interleave`` without ``cycle_length`` depends on the number of processors.
 
 A random op in a function restarts with each iterator and draws in order, because TensorFlow's determinism
@@ -33,6 +35,7 @@ from tensorflow.core.framework import graph_pb2
 
 # Whether an op is stateful is in its definition, which has no public name.
 from tensorflow.python.framework import op_def_registry
+from tensorflow.python.framework.config import is_op_determinism_enabled
 from tensorflow.python.ops import gen_dataset_ops
 
 from sweeper.declarations.arguments import usable_cores
@@ -72,6 +75,45 @@ def cached(dataset: Any) -> set[int]:
     """Return the ids of all nodes before a cache."""
     caches = (node for node in nodes(dataset) if type(node).__name__ == "CacheDataset")
     return {id(part) for cache in caches for part in nodes(cache)}
+
+
+_OPEN_LATER = frozenset(
+    {"_ConcatenateDataset", "_CopyToDeviceDataset", "_RepeatDataset", "_ShuffleDataset"}
+)
+"""Datasets that create iterators of their inputs while they are read; all others do so when they are opened themselves."""
+
+
+def draws_seeds_in_any_order(dataset: Any, reshuffling: Iterable[Any]) -> bool:
+    """Return whether threads of ``dataset`` may draw the seeds of a node of ``reshuffling`` in any order.
+
+    They may where a thread opens the node while the dataset is read, and not every opening is that thread's.
+    """
+    parts = list(nodes(dataset))
+    ahead = [part for part in parts if type(part).__name__.startswith(("_Parallel", "_Prefetch"))]
+    later = [part for part in parts if type(part).__name__ in _OPEN_LATER]
+    return any(
+        _paths(thread, node) < _paths(dataset, node)
+        and any(part is not node and _paths(thread, part) and _paths(part, node) for part in later)
+        for node in reshuffling
+        for thread in ahead
+    )
+
+
+def _paths(dataset: Any, node: Any, counted: dict[int, int] | None = None) -> int:
+    """Return by how many ways ``dataset`` reads ``node``, each of which has an iterator of its own."""
+    if dataset is node:
+        return 1
+    counted = {} if counted is None else counted
+    if id(dataset) not in counted:
+        counted[id(dataset)] = sum(_paths(part, node, counted) for part in dataset._inputs())
+    return counted[id(dataset)]
+
+
+def _read_without_threads(*batch: Any) -> Any:
+    """Return ``batch``; an op that has an effect, if none that matters, makes TensorFlow's determinism read without threads."""
+    with tf.control_dependencies([tf.raw_ops.DummyIterationCounter().op]):
+        unchanged = tf.nest.map_structure(tf.identity, batch, expand_composites=True)
+    return unchanged if len(batch) > 1 else unchanged[0]
 
 
 def fills_cache_in_any_order(dataset: Any) -> bool:
@@ -234,6 +276,15 @@ class TfDataSource(DataSource):
         parts = list(nodes(dataset))
         if self.class_weight is not None:
             dataset = dataset.map(weigh_classes_of(self.class_weight, self.name))
+        if is_op_determinism_enabled() and draws_seeds_in_any_order(
+            dataset, filter(draws_new_seeds, parts)
+        ):
+            dataset = dataset.map(_read_without_threads)
+            self.notify(
+                f"{self.name}: several parts of this dataset read one shuffle(…), which gives each its own order (as in "
+                "rejection_resample), so it is read without prefetch and without parallel calls: with them, the order "
+                "depends on threads. To have them, shuffle after those parts, or give the shuffle reshuffle_each_iteration=False"
+            )
         # A dataset that was iterated before keeps the plan of execution made then, perhaps without determinism; this one
         # is new.
         self._dataset = dataset.with_options(tf.data.Options())
