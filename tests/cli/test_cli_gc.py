@@ -1,6 +1,7 @@
 """``gc`` frees what may go, on real files and a real database, and nothing else."""
 
 import json
+from contextlib import closing
 from dataclasses import replace
 
 import numpy as np
@@ -62,6 +63,9 @@ class StudyFiles:
         self.repository.finish(claim.token, Ending("interrupted"))
         return paths
 
+    def close(self):
+        self.repository.database.close()
+
     def stored(self, number):
         return [c.path for c in self.repository.trial("digits", number).checkpoints]
 
@@ -71,7 +75,8 @@ class StudyFiles:
 
 @pytest.fixture
 def files(tmp_path):
-    return StudyFiles(tmp_path)
+    with closing(StudyFiles(tmp_path)) as files:
+        yield files
 
 
 def test_checkpoints_that_no_rule_keeps_go_and_the_newest_of_all_attempts_stays(files):
@@ -126,10 +131,11 @@ def test_what_is_unfinished_goes_once_its_attempt_is_over(files):
 
 
 def test_a_predicate_that_only_code_knows_is_not_guessed(tmp_path):
-    files = StudyFiles(tmp_path, Keep(when=lambda metrics: metrics["loss"] < 1))
-    with pytest.raises(DefinitionError, match=r"function .* --keep-last"):
-        files.collect()
-    assert files.collect(keep=Keep(last=1)) == ()
+    keep = Keep(when=lambda metrics: metrics["loss"] < 1)
+    with closing(StudyFiles(tmp_path, keep)) as files:
+        with pytest.raises(DefinitionError, match=r"function .* --keep-last"):
+            files.collect()
+        assert files.collect(keep=Keep(last=1)) == ()
 
 
 def test_a_study_whose_files_are_elsewhere_loses_nothing(files, tmp_path):

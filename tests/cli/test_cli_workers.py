@@ -36,11 +36,14 @@ def hosts(monkeypatch):
 def stored(bare_directory):
     """A database with one study, whose only trial has failed."""
     (bare_directory / "runs").mkdir()
-    repository = Repository(Database.open(URL, create=True))
-    repository.create_or_open(StudyRow("digits", {}, "loss", "minimize", 1, None, 0))
-    claim = repository.claim("digits", WorkerIdentity.here(), lambda n: n)
-    repository.finish(claim.token, Ending("failed", error="Traceback\nValueError: no such layer"))
-    return repository
+    with Database.open(URL, create=True) as database:
+        repository = Repository(database)
+        repository.create_or_open(StudyRow("digits", {}, "loss", "minimize", 1, None, 0))
+        claim = repository.claim("digits", WorkerIdentity.here(), lambda n: n)
+        repository.finish(
+            claim.token, Ending("failed", error="Traceback\nValueError: no such layer")
+        )
+        yield repository
 
 
 def test_a_worker_is_asked_for_with_its_defaults(call, hosts):

@@ -6,14 +6,17 @@ import optuna
 
 
 @contextlib.contextmanager
-def optuna_storage(database):
-    """Give Optuna's own storage of the database, as a tool opens it."""
-    storage = database.optuna_storage()
+def closing(storage):
     try:
         yield storage
     finally:
         storage.remove_session()
         storage.engine.dispose()
+
+
+def optuna_storage(database):
+    """Give Optuna's own storage of the database, as a tool opens it, and close it."""
+    return closing(database.optuna_storage())
 
 
 @contextlib.contextmanager
