@@ -348,7 +348,7 @@ def rm(
         trials = repository.trials(study)
         if not yes:
             typer.echo(f"study {study} has {len(trials)} trials, and its files are in", err=True)
-            for directory in study_directories(repository, trials, paths):
+            for directory in study_directories(repository, trials, paths).own:
                 typer.echo(f"  {directory}", err=True)
             try:
                 agreed = typer.confirm("delete everything permanently?", err=True)
@@ -361,5 +361,9 @@ def rm(
                 return
         directories = remove_study(repository, paths)
     typer.echo(f"removed study {study}: {len(trials)} trials")
-    for directory in directories:
+    for directory in directories.own:
         typer.echo(f"  {directory}")
+    for directory in directories.left:
+        typer.echo(
+            f"left: {directory}, which another database may use; if none does, remove it by hand"
+        )

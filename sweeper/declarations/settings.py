@@ -26,7 +26,7 @@ from pydantic_settings import (
 from sweeper.declarations.arguments import usable_cores
 from sweeper.errors import UsageError
 from sweeper.support.installation import program
-from sweeper.support.paths import Location, parse_location
+from sweeper.support.paths import DATABASE_FILE, Location, parse_location
 from sweeper.support.shown import shown_text, shown_url
 
 CONFIGURATION_FILE = "sweeper.toml"
@@ -193,7 +193,7 @@ def load_settings(**given: Any) -> Settings:
 
 
 def _default_storage(runs_dir: Path) -> str:
-    return f"sqlite:///{(runs_dir / 'sweeper.db').as_posix()}"
+    return f"sqlite:///{(runs_dir / DATABASE_FILE).as_posix()}"
 
 
 def _explain(error: ValidationError, flags: dict[str, Any]) -> str:

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from sweeper.support.paths import nobodys
+from sweeper.support.paths import DATABASE_FILE, nobodys
 
 MOST_ENTRIES = 20_000
 """Maximum number of entries of one walk."""
@@ -23,7 +23,7 @@ ASIDE = ".sweeper-aside"
 
 CODE = (".py", ".pyc", ".pyi", ".so")
 _SKIPPED = frozenset({ASIDE, "__pycache__", ".git", ".hg", ".svn", "node_modules"})
-_MARKED = frozenset({"pyvenv.cfg", "sweeper.db"})
+_MARKED = frozenset({"pyvenv.cfg", DATABASE_FILE})
 """Files of a directory that is an installation of Python, or one of sweeper's own."""
 
 State = tuple[int, ...]

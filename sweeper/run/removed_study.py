@@ -2,12 +2,16 @@
 
 Removal deletes the rows first, and only while no worker runs the study: rows without files would refer
 to missing checkpoints. Renaming starts with the directories, because that can be undone.
+
+A copied database names the directories of the one it was copied from, whose files are another study's: they are left.
 """
+
+from __future__ import annotations
 
 import contextlib
 import shutil
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from sweeper.checkpoint.remote_objects import delete_remote, list_remote
@@ -15,33 +19,84 @@ from sweeper.db.repository import Repository
 from sweeper.declarations.repeating import confirmation_name
 from sweeper.errors import CheckpointError, UsageError
 from sweeper.records.results import TrialRecord
-from sweeper.run.worker.checkpoints import check_directories
-from sweeper.support.paths import END_MODEL, RemotePath, RunPaths, check_name, parse_location
+from sweeper.run.worker.checkpoints import check_directories, directories_of_attempt
+from sweeper.support.paths import (
+    DATABASE_FILE,
+    END_MODEL,
+    RemotePath,
+    RunPaths,
+    check_name,
+    parse_location,
+)
 
 _ABOVE_A_CHECKPOINT = 3
 """Index in ``parents`` of the study's directory: ``study/trial-00003/attempt-01/checkpoints/step-…``."""
 
 
+@dataclass(frozen=True)
+class StudyDirectories:
+    """Existing directories of a study on this machine.
+
+    Attributes:
+        own: Those below the directories of this run, and others in which the database names checkpoints.
+        left: Others in which the database names checkpoints, and which another database may use: one is beside them,
+            or the checkpoints are below the directories of this run, too.
+    """
+
+    own: tuple[Path, ...] = ()
+    left: tuple[Path, ...] = ()
+
+    def __add__(self, other: StudyDirectories) -> StudyDirectories:
+        return StudyDirectories((*self.own, *other.own), (*self.left, *other.left))
+
+
 def study_directories(
     repository: Repository, trials: tuple[TrialRecord, ...], paths: RunPaths
-) -> tuple[Path, ...]:
-    """Return the study's existing directories on this machine: one, or with ``--checkpoints`` two."""
-    study = paths.study
-    directories = set(paths.study_directories)
+) -> StudyDirectories:
+    """Return the study's existing directories: one, or several after runs with other ``--runs-dir`` or ``--checkpoints``.
+
+    Raises:
+        ForeignCheckpointError: One belongs to another study.
+    """
+    own = set(paths.study_directories)
+    left = set()
     for trial in trials:
         for checkpoint in trial.checkpoints:
             location = parse_location(checkpoint.path)
-            if isinstance(location, Path) and len(location.parents) > _ABOVE_A_CHECKPOINT:
-                directory = location.parents[_ABOVE_A_CHECKPOINT]
-                if directory.name == study:
-                    directories.add(directory)
-    existing = tuple(sorted(path for path in directories if path.is_symlink() or path.exists()))
-    check_directories(existing, repository.study(study), begun=repository.has_begun(study))
-    return existing
+            if not isinstance(location, Path) or len(location.parents) <= _ABOVE_A_CHECKPOINT:
+                continue
+            directory = location.parents[_ABOVE_A_CHECKPOINT]
+            if directory.name != paths.study or directory in paths.study_directories:
+                continue
+            here = directories_of_attempt(location, trial.number, paths)
+            if any(map(Path.is_dir, here)) or _has_another_database(directory.parent, repository):
+                left.add(directory)
+            else:
+                own.add(directory)
+    existing = _existing(own - left)
+    check_directories(
+        existing, repository.study(paths.study), begun=repository.has_begun(paths.study)
+    )
+    return StudyDirectories(existing, _existing(left))
 
 
-def remove_study(repository: Repository, paths: RunPaths) -> tuple[Path, ...]:
-    """Remove a study with its confirmation, rows and files; return the deleted directories.
+def _existing(directories: Iterable[Path]) -> tuple[Path, ...]:
+    return tuple(sorted(path for path in directories if path.is_symlink() or path.exists()))
+
+
+def _has_another_database(runs_dir: Path, repository: Repository) -> bool:
+    """Return whether a runs directory has a database, and it is not that of ``repository``."""
+    database = runs_dir / DATABASE_FILE
+    used = repository.database.url.database
+    return database.is_file() and not (
+        repository.database.url.get_backend_name() == "sqlite"
+        and used is not None
+        and database.resolve() == Path(used).resolve()
+    )
+
+
+def remove_study(repository: Repository, paths: RunPaths) -> StudyDirectories:
+    """Remove a study with its confirmation, rows and files; return the deleted directories, and those that are left.
 
     Raises:
         UsageError: Workers run its trials; nothing is removed.
@@ -51,7 +106,7 @@ def remove_study(repository: Repository, paths: RunPaths) -> tuple[Path, ...]:
     study = paths.study
     trials = repository.trials(study)
     directories = study_directories(repository, trials, paths)
-    beside: tuple[Path, ...] = ()
+    beside = StudyDirectories()
     if confirmation_name(study) in repository.study_names():
         repository.check_at_rest(study, "removed")
         beside = remove_study(repository, replace(paths, study=confirmation_name(study)))
@@ -59,7 +114,7 @@ def remove_study(repository: Repository, paths: RunPaths) -> tuple[Path, ...]:
     # way.
     repository.delete_study(study)
     _delete_remote_files(trials)
-    for directory in directories:
+    for directory in directories.own:
         try:
             if directory.is_symlink():
                 directory.unlink()
@@ -70,7 +125,7 @@ def remove_study(repository: Repository, paths: RunPaths) -> tuple[Path, ...]:
                 f"study {study!r} was removed from the database, but {directory} cannot be "
                 f"deleted: {error}; remove it by hand"
             ) from error
-    return (*beside, *directories)
+    return beside + directories
 
 
 def _delete_remote_files(trials: Sequence[TrialRecord]) -> None:
@@ -109,7 +164,7 @@ def rename_existing(repository: Repository, paths: RunPaths) -> str:
             f"study {study!r} cannot be renamed, because its checkpoints are in an object store "
             f"({remote}); give the new study another name"
         )
-    directories = study_directories(repository, trials, paths)
+    directories = study_directories(repository, trials, paths).own
     taken = set(repository.names_of_renamed(study))
     number = 1
     while f"{study}~{number}" in taken or any(
@@ -121,7 +176,7 @@ def rename_existing(repository: Repository, paths: RunPaths) -> str:
     if confirmed:
         paths_beside = replace(paths, study=beside)
         directories_beside = study_directories(repository, repository.trials(beside), paths_beside)
-        _rename(repository, beside, confirmation_name(new), directories_beside)
+        _rename(repository, beside, confirmation_name(new), directories_beside.own)
     return new
 
 

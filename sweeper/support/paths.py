@@ -43,6 +43,9 @@ PROTOCOLS = ("s3", "gs", "memory")
 _ALMOST = tuple(f"{name}:" for name in PROTOCOLS)
 """Pattern of a mistyped URL, which would otherwise become a directory's name."""
 
+DATABASE_FILE = "sweeper.db"
+"""The default database, in the runs directory."""
+
 END_MODEL = "end"
 """The directory of a trial's model at the end."""
 

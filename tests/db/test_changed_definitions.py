@@ -1,5 +1,6 @@
 """A changed definition: refused, accepted and ranked apart, or taken while nothing has a value."""
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,7 +17,12 @@ from sweeper.errors import DefinitionChangedError, ForeignCheckpointError, Usage
 from sweeper.records.code import CodeFingerprint, CodePart
 from sweeper.records.results import CheckpointRecord, EpochRecord
 from sweeper.run.removed_study import remove_study, rename_existing
-from sweeper.run.worker.checkpoints import check_directories, check_new_study, claim_directories
+from sweeper.run.worker.checkpoints import (
+    check_directories,
+    check_new_study,
+    claim_directories,
+    present_path,
+)
 from sweeper.support.paths import RunPaths
 
 
@@ -276,6 +282,28 @@ def test_a_study_that_is_renamed_owns_its_files_alone_and_each_leaves_its_name_f
     remove_study(repository, apart)
     assert not any(directory.exists() for directory in apart.study_directories)
     check_new_study(apart, "sqlite://")
+
+
+@pytest.mark.parametrize("take_away", [remove_study, rename_existing])
+@pytest.mark.parametrize("copied", ["its database", "its files", "nothing"])
+def test_the_directory_that_a_database_was_copied_from_keeps_its_files(
+    repository, tmp_path, copied, take_away
+):
+    """The control is a directory that only this database names, as after a run with another ``--runs-dir``."""
+    checkpoint = files_of(repository, tmp_path / "former", "one")
+    if copied == "its database":
+        (tmp_path / "former" / "sweeper.db").write_text("another")
+    if copied == "its files":
+        shutil.copytree(tmp_path / "former" / "digits", tmp_path / "here" / "digits")
+    taken = take_away(repository, RunPaths(tmp_path / "here", "digits"))
+    assert checkpoint.is_dir() == (copied != "nothing")
+    assert not (tmp_path / "here" / "digits").exists()
+    if take_away is remove_study:
+        assert (tmp_path / "former" / "digits" in taken.left) == (copied != "nothing")
+    else:
+        [stored] = repository.trial(taken, 0).checkpoints
+        paths = RunPaths(tmp_path / "here", taken)
+        assert (present_path(stored, 0, paths) / "state.json").read_text() == "one"
 
 
 def test_the_fingerprint_in_checkpoints_is_the_one_that_ranks(repository):

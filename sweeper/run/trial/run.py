@@ -174,7 +174,9 @@ def run_trial(
         observer.checkpoint_committed,
         observer.checkpoint_deleted,
         notify=link.warn,
-        kept=read_kept(directories, locations, origin=origin),
+        kept=read_kept(
+            directories, (path for path in locations if _is_own(path, spool)), origin=origin
+        ),
         trained_seconds=0.0 if loaded is None else loaded.trained_seconds,
     ) as writer:
         observer.writer = writer
@@ -411,6 +413,11 @@ def discard_unfinished_caches(directory: Path) -> None:
     for lock in directory.rglob("*_[0-9]*.lockfile"):
         for file in lock.parent.glob(f"{glob.escape(lock.stem)}.*"):
             file.unlink(missing_ok=True)
+
+
+def _is_own(checkpoint: Location, directory: Path) -> bool:
+    """Return whether retention may delete a checkpoint: one elsewhere may be another database's, of which this is a copy."""
+    return isinstance(checkpoint, RemotePath) or checkpoint.is_relative_to(directory)
 
 
 def set_files_aside(assignment: messages.Assignment, notify: Callable[[str], None]) -> None:

@@ -179,6 +179,19 @@ def bring_files(newest: Path, files: Path) -> None:
         ) from error
 
 
+def directories_of_attempt(checkpoint: Path, number: int, paths: RunPaths) -> tuple[Path, ...]:
+    """Return the directories of ``paths`` for the checkpoints of the attempt of trial ``number`` that wrote ``checkpoint``.
+
+    They are below the place of checkpoints, and below the runs directory.
+    """
+    attempt = attempt_of(checkpoint)
+    if attempt is None:
+        return ()
+    layouts = (paths, RunPaths(paths.root, paths.study))
+    below = (layout.checkpoints(number, attempt) for layout in layouts)
+    return tuple(directory for directory in below if isinstance(directory, Path))
+
+
 def present_path(record: CheckpointRecord, number: int, paths: RunPaths) -> Location | None:
     """Return where a stored checkpoint of trial ``number`` is now; None if it is missing.
 
@@ -187,13 +200,8 @@ def present_path(record: CheckpointRecord, number: int, paths: RunPaths) -> Loca
     recorded = parse_location(record.path)
     if isinstance(recorded, RemotePath):
         return recorded
-    attempt = attempt_of(recorded)
-    candidates = [recorded]
-    if attempt is not None:
-        # Below the place of checkpoints, and below the runs directory.
-        layouts = (paths, RunPaths(paths.root, paths.study))
-        below = (layout.checkpoints(number, attempt) for layout in layouts)
-        candidates = [*(d / recorded.name for d in below if isinstance(d, Path)), recorded]
+    here = directories_of_attempt(recorded, number, paths)
+    candidates = [*(directory / recorded.name for directory in here), recorded]
     try:
         return next((path for path in candidates if path.is_dir()), None)
     except OSError as error:
