@@ -1,9 +1,11 @@
 """Verbs that read: ``ls``, ``status``, ``show``, ``best``, ``compare``, ``logs``, ``report`` and ``dashboard``."""
 
 import codecs
+import contextlib
 import socket
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -26,7 +28,7 @@ from sweeper.cli.options import (
 from sweeper.cli.output import print_csv, print_json, print_table
 from sweeper.declarations.repeating import confirmation_name
 from sweeper.errors import DefinitionError, Interrupted, SweeperError, UsageError
-from sweeper.support.paths import RunPaths, check_name
+from sweeper.support.paths import RunPaths, absolute_location, check_name, parse_location
 
 if TYPE_CHECKING:
     from sweeper.db.repository import Repository
@@ -157,7 +159,22 @@ def show(
         print_csv(rows)
     else:
         for trial in trials:
-            _show(trial, summary, settings)
+            _show(_at_present(trial, settings), summary, settings)
+
+
+def _at_present(trial: "TrialRecord", settings: "Settings") -> "TrialRecord":
+    """Return ``trial`` with the present paths of its checkpoints, which may have been moved or copied with their database."""
+    place = absolute_location(settings.checkpoints_location)
+    paths = RunPaths(settings.runs_dir.absolute(), trial.study, place)
+    checkpoints = []
+    for checkpoint in trial.checkpoints:
+        recorded = parse_location(checkpoint.path)
+        # A disk that is away does not keep the rows from being shown.
+        with contextlib.suppress(OSError):
+            if isinstance(recorded, Path):
+                recorded = paths.present(recorded, trial.number) or recorded
+        checkpoints.append(replace(checkpoint, path=str(recorded)))
+    return replace(trial, checkpoints=tuple(checkpoints))
 
 
 def _show(trial: "TrialRecord", summary: "StudyStatus", settings: "Settings") -> None:
@@ -216,7 +233,7 @@ def best(
     from sweeper.views.verb_tables import trial_on_terminal
 
     if summary.best:
-        print_table(trial_on_terminal(trials[0], summary))
+        print_table(trial_on_terminal(_at_present(trials[0], settings), summary))
     else:
         print_table(TrialsTable([t for t in summary.trials if t.number in leading]))
     for line in comparison_lines(summary, settings.command("confirm", study)):

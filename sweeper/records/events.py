@@ -110,7 +110,8 @@ class CheckpointKept:
 class AttemptEnded:
     """An attempt has ended. ``error`` is one line; the trial's record contains all of it.
 
-    ``reuses`` is the number of the trial whose result the trial takes, if it is not trained.
+    ``reuses`` is the number of the trial whose result the trial takes, if it is not trained. ``over`` is whether the
+    trial has ended with it; None: as the outcome says.
     """
 
     trial: int
@@ -119,6 +120,7 @@ class AttemptEnded:
     value: float | None = None
     error: str | None = None
     reuses: int | None = None
+    over: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)

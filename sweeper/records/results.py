@@ -490,7 +490,8 @@ class AttemptRecord(JsonRecord):
         host: Host name of the machine.
         pid: Id of the trial's process; None before its start.
         started_at: Time of the claim, by the database's clock.
-        ended_at: Time of its end, by the database's clock; None while it runs.
+        ended_at: Time of its end, by the database's clock; that of a lost one is when its loss was noticed; None
+            while it runs.
         error: The error that ended it; None without one.
 
     Examples:

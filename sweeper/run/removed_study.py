@@ -19,7 +19,7 @@ from sweeper.db.repository import Repository
 from sweeper.declarations.repeating import confirmation_name
 from sweeper.errors import CheckpointError, UsageError
 from sweeper.records.results import TrialRecord
-from sweeper.run.worker.checkpoints import check_directories, directories_of_attempt
+from sweeper.run.worker.checkpoints import check_directories
 from sweeper.support.paths import (
     DATABASE_FILE,
     END_MODEL,
@@ -68,7 +68,7 @@ def study_directories(
             directory = location.parents[_ABOVE_A_CHECKPOINT]
             if directory.name != paths.study or directory in paths.study_directories:
                 continue
-            here = directories_of_attempt(location, trial.number, paths)
+            here = paths.directories_of_attempt(location, trial.number)
             if any(map(Path.is_dir, here)) or _has_another_database(directory.parent, repository):
                 left.add(directory)
             else:

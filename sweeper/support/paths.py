@@ -212,6 +212,24 @@ class RunPaths:
     def trial_checkpoints(self, number: int) -> Location:
         return self._beside_checkpoints(number)
 
+    def directories_of_attempt(self, checkpoint: Path, number: int) -> tuple[Path, ...]:
+        """Return the local directories for checkpoints of the attempt of trial ``number`` that wrote ``checkpoint``.
+
+        They are below the place of checkpoints, and below the runs directory.
+        """
+        attempt = attempt_of(checkpoint)
+        if attempt is None:
+            return ()
+        layouts = (self, RunPaths(self.root, self.study))
+        below = (layout.checkpoints(number, attempt) for layout in layouts)
+        return tuple(directory for directory in below if isinstance(directory, Path))
+
+    def present(self, checkpoint: Path, number: int) -> Path | None:
+        """Return where a checkpoint of trial ``number`` is now: in these directories, or where it was; None if in neither."""
+        here = self.directories_of_attempt(checkpoint, number)
+        candidates = [*(directory / checkpoint.name for directory in here), checkpoint]
+        return next((path for path in candidates if path.is_dir()), None)
+
     def end_model(self, number: int) -> Location:
         return self._beside_checkpoints(number, END_MODEL)
 

@@ -110,7 +110,10 @@ def _checkpoints(trial: TrialRecord) -> list[RenderableType]:
 
 def _lead(trial: TrialRecord) -> str:
     durations = [seconds for seconds in map(_seconds, trial.attempts) if seconds is not None]
-    worked = f" · {time_text(sum(durations))} of work" if durations or not trial.attempts else ""
+    most = "at most " if any(map(_is_upper_bound, trial.attempts)) else ""
+    worked = ""
+    if durations or not trial.attempts:
+        worked = f" · {most}{time_text(sum(durations))} of work"
     epochs = counted(len(trial.epochs), "epoch")
     attempts = counted(len(trial.attempts), "attempt")
     return f"{epochs}{worked} in {attempts}"
@@ -119,6 +122,11 @@ def _lead(trial: TrialRecord) -> str:
 def _seconds(attempt: AttemptRecord) -> float | None:
     end = attempt.ended_at or (datetime.now(UTC) if attempt.outcome is None else None)
     return None if end is None else (end - attempt.started_at).total_seconds()
+
+
+def _is_upper_bound(attempt: AttemptRecord) -> bool:
+    """Return whether an attempt's time ends when its loss was noticed, because nobody saw its end."""
+    return attempt.outcome == "lost" and _seconds(attempt) is not None
 
 
 def _value(length: LengthRecord) -> str:
@@ -131,8 +139,7 @@ def _attempts(trial: TrialRecord) -> _Cells:
         resumes = attempt.number > max(trial.ignore_checkpoints_through, 1) and attempt.start_step
         first_step = f"{attempt.start_step} (resumed)" if resumes else attempt.start_step
         where = f"{attempt.host}:{'?' if attempt.pid is None else attempt.pid}"
-        seconds = _seconds(attempt)
-        most = "at most " if attempt.outcome == "lost" and seconds is not None else ""
+        most = "at most " if _is_upper_bound(attempt) else ""
         started_at = f"{attempt.started_at:%Y-%m-%d %H:%M:%S}"
         rows.append(
             [
@@ -140,7 +147,7 @@ def _attempts(trial: TrialRecord) -> _Cells:
                 where,
                 first_step,
                 attempt.end_step,
-                most + time_text(seconds),
+                most + time_text(_seconds(attempt)),
                 started_at,
                 _ending(attempt, trial),
             ]

@@ -24,11 +24,11 @@ from sweeper.checkpoint.identity import (
     claim_directory,
     unfinished_name,
 )
-from sweeper.checkpoint.reading import list_checkpoints, read_manifest
+from sweeper.checkpoint.reading import list_checkpoints, list_local, read_manifest
 from sweeper.checkpoint.store import sweep_leftovers
 from sweeper.errors import CheckpointError
 from sweeper.records.results import CheckpointRecord, TrialRecord
-from sweeper.support.paths import Location, RemotePath, RunPaths, attempt_of, parse_location
+from sweeper.support.paths import Location, RemotePath, RunPaths, parse_location
 
 if TYPE_CHECKING:
     from sweeper.db.repository import Claim, StudyRow
@@ -179,19 +179,6 @@ def bring_files(newest: Path, files: Path) -> None:
         ) from error
 
 
-def directories_of_attempt(checkpoint: Path, number: int, paths: RunPaths) -> tuple[Path, ...]:
-    """Return the directories of ``paths`` for the checkpoints of the attempt of trial ``number`` that wrote ``checkpoint``.
-
-    They are below the place of checkpoints, and below the runs directory.
-    """
-    attempt = attempt_of(checkpoint)
-    if attempt is None:
-        return ()
-    layouts = (paths, RunPaths(paths.root, paths.study))
-    below = (layout.checkpoints(number, attempt) for layout in layouts)
-    return tuple(directory for directory in below if isinstance(directory, Path))
-
-
 def present_path(record: CheckpointRecord, number: int, paths: RunPaths) -> Location | None:
     """Return where a stored checkpoint of trial ``number`` is now; None if it is missing.
 
@@ -200,10 +187,8 @@ def present_path(record: CheckpointRecord, number: int, paths: RunPaths) -> Loca
     recorded = parse_location(record.path)
     if isinstance(recorded, RemotePath):
         return recorded
-    here = directories_of_attempt(recorded, number, paths)
-    candidates = [*(directory / recorded.name for directory in here), recorded]
     try:
-        return next((path for path in candidates if path.is_dir()), None)
+        return paths.present(recorded, number)
     except OSError as error:
         raise CheckpointError(
             f"the checkpoint {recorded} cannot be looked up: {error}; check the disk and its "
@@ -218,6 +203,15 @@ def listed_checkpoints(trial: TrialRecord, paths: RunPaths) -> list[Location]:
         directory = paths.checkpoints(trial.number, attempt.number)
         locations += list_checkpoints(directory)
     return locations
+
+
+def newest_local_step(directory: Location) -> int:
+    """Return the step of the newest checkpoint in a directory of this machine; 0 without one, or if it cannot be read."""
+    try:
+        listed = list_local(directory) if isinstance(directory, Path) else ()
+    except OSError:
+        return 0  # the next attempt names the error
+    return max(map(_step, listed), default=0)
 
 
 def _step(location: Location) -> int:

@@ -35,7 +35,7 @@ from sweeper.run.launch import trial_process
 from sweeper.run.protocol import messages
 from sweeper.run.protocol.channel import GarbledError
 from sweeper.run.worker import outcomes
-from sweeper.run.worker.checkpoints import bring_files, locate, origin_of
+from sweeper.run.worker.checkpoints import bring_files, locate, newest_local_step, origin_of
 from sweeper.run.worker.context import SlotContext, StudyAccess
 from sweeper.run.worker.database_health import WriteQueue
 from sweeper.run.worker.gpus import SlotDevice
@@ -236,6 +236,10 @@ class AttemptSupervisor(trial_process.TrialSupervisor):
                 outcomes.AttemptEnd("interrupted", error=shown_error(error), error_kind=kind)
             )
             raise
+        # A process that died may not have told of its newest checkpoint.
+        self._recorder.saw(
+            newest_local_step(self._study.paths.checkpoints(claim.number, claim.attempt))
+        )
         self._conclude(
             outcomes.Death(
                 status,
@@ -372,8 +376,17 @@ class AttemptSupervisor(trial_process.TrialSupervisor):
         line = None
         if end.error is not None and end.stops is None:  # otherwise the run reports it
             line = end.error.strip().splitlines()[-1]
-        ended = AttemptEnded(claim.number, claim.attempt, end.outcome, end.value, line, end.reuses)
-        self._context.report(ended)
+        self._context.report(
+            AttemptEnded(
+                claim.number,
+                claim.attempt,
+                end.outcome,
+                end.value,
+                line,
+                end.reuses,
+                over=end.result is not None,
+            )
+        )
         for rung in decided:
             self._context.report(outcomes.rung_event(rung))
 
@@ -687,6 +700,12 @@ class AttemptRecorder:
                 raise GarbledError(
                     f"trial {self.claim.number} sent {message!r}, which only a worker sends"
                 )
+
+    def saw(self, step: int) -> None:
+        """Record that the attempt has a checkpoint of ``step`` on disk."""
+        if step > (self.kept or 0):
+            self.kept = step
+            self.step = max(self.step or 0, step)
 
     def _proposed(self, *, alone: bool) -> Proposal:
         """Return the decision on the trial's parameters, as soon as those of lower trials are known.

@@ -334,7 +334,7 @@ _BY_CLASS = (
     Kind(
         (io.IOBase,),
         "an open file that was closed, written to or read during training",
-        "read it in the factory, or open it where it is used",
+        "open it in the function that reads or writes it, or read all of it before the training",
         _of_file,
         entered=False,
     ),

@@ -79,10 +79,16 @@ class RunState:
                     self._doing = event.what
 
     def _end(self, event: events.AttemptEnded) -> None:
-        ends = event.outcome in (*_RESULTS, "paused")
-        # A trial that takes another one's result waits for it until the next count.
-        other = "interrupted" if event.reuses is None else "waiting"
-        self._states[event.trial] = event.outcome if ends else other
+        has_result = event.outcome in _RESULTS
+        over = has_result if event.over is None else event.over
+        if over:
+            state: str = event.outcome if has_result else "failed"
+        elif event.outcome == "paused":
+            state = "paused"
+        else:
+            # A trial that takes another one's result waits for it until the next count.
+            state = "interrupted" if event.reuses is None else "waiting"
+        self._states[event.trial] = state
         params = self._params.pop(event.trial, {})
         if event.outcome == "complete":
             ended = TrialStatus(event.trial, "complete", params, event.value, 0, None)

@@ -107,6 +107,15 @@ def test_the_cell_shows_what_a_terminal_shows_and_how_to_go_on():
     assert cell.plain[-1] == "digits [3/16 done, best 0.9312 of trial 1]"
 
 
+@pytest.mark.parametrize("outcome", ["crashed", "failed"])
+@pytest.mark.parametrize("over", [True, False])
+def test_a_trial_is_done_with_its_last_attempt(outcome, over):
+    with LineProgress(stream := io.StringIO()) as progress:
+        progress(OPENED)
+        progress(events.AttemptEnded(3, 2, outcome, error="OOM", over=over))
+    assert f"[{4 if over else 3}/16 done" in stream.getvalue().splitlines()[-1]
+
+
 def test_a_thousand_epochs_and_ends_leave_a_short_cell():
     cell = Cell()
     with NotebookProgress(cell) as progress:
