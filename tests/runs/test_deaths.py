@@ -171,6 +171,15 @@ def test_an_exception_fails_its_trial_with_the_users_traceback(deaths):
     assert re.fullmatch(rf"ValueError: no layer of that kind: \\udce9{where}", lines[-1])
 
 
+def test_a_checkpoint_of_which_a_killed_process_did_not_tell_is_in_what_is_said(deaths):
+    first, last = deaths.trials["killed"].attempts
+    assert first.end_step == last.start_step == 27
+    said = (
+        rf"trial {deaths.trials['killed'].number}: .*; it resumes from its checkpoint of step 27 "
+    )
+    assert re.search(said, deaths.ended.err)
+
+
 @pytest.mark.parametrize("fate", CUT_OFF)
 def test_a_trial_that_was_cut_off_goes_on_from_its_checkpoint_to_the_same_end(deaths, fate):
     _, outcomes, resumed_at = CUT_OFF[fate]
