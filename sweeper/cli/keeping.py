@@ -348,7 +348,8 @@ def rm(
         trials = repository.trials(study)
         if not yes:
             typer.echo(f"study {study} has {len(trials)} trials, and its files are in", err=True)
-            for directory in study_directories(repository, trials, paths).own:
+            directories = study_directories(repository, trials, paths)
+            for directory in (*directories.own, *directories.remote):
                 typer.echo(f"  {directory}", err=True)
             try:
                 agreed = typer.confirm("delete everything permanently?", err=True)
@@ -361,7 +362,7 @@ def rm(
                 return
         directories = remove_study(repository, paths)
     typer.echo(f"removed study {study}: {len(trials)} trials")
-    for directory in directories.own:
+    for directory in (*directories.own, *directories.remote):
         typer.echo(f"  {directory}")
     for directory in directories.left:
         typer.echo(

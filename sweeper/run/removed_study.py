@@ -35,19 +35,23 @@ _ABOVE_A_CHECKPOINT = 3
 
 @dataclass(frozen=True)
 class StudyDirectories:
-    """Existing directories of a study on this machine.
+    """Existing directories of a study.
 
     Attributes:
         own: Those below the directories of this run, and others in which the database names checkpoints.
         left: Others in which the database names checkpoints, and which another database may use: one is beside them,
             or the checkpoints are below the directories of this run, too.
+        remote: Those in object stores.
     """
 
     own: tuple[Path, ...] = ()
     left: tuple[Path, ...] = ()
+    remote: tuple[RemotePath, ...] = ()
 
     def __add__(self, other: StudyDirectories) -> StudyDirectories:
-        return StudyDirectories((*self.own, *other.own), (*self.left, *other.left))
+        return StudyDirectories(
+            (*self.own, *other.own), (*self.left, *other.left), (*self.remote, *other.remote)
+        )
 
 
 def study_directories(
@@ -60,13 +64,18 @@ def study_directories(
     """
     own = set(paths.study_directories)
     left = set()
+    remote = set()
+    here_by_any_name = {directory.resolve() for directory in own}
     for trial in trials:
         for checkpoint in trial.checkpoints:
             location = parse_location(checkpoint.path)
-            if not isinstance(location, Path) or len(location.parents) <= _ABOVE_A_CHECKPOINT:
+            if isinstance(location, RemotePath):
+                remote.add(location.parent.parent.parent.parent)
+                continue
+            if len(location.parents) <= _ABOVE_A_CHECKPOINT:
                 continue
             directory = location.parents[_ABOVE_A_CHECKPOINT]
-            if directory.name != paths.study or directory in paths.study_directories:
+            if directory.name != paths.study or directory.resolve() in here_by_any_name:
                 continue
             here = paths.directories_of_attempt(location, trial.number)
             if any(map(Path.is_dir, here)) or _has_another_database(directory.parent, repository):
@@ -77,7 +86,7 @@ def study_directories(
     check_directories(
         existing, repository.study(paths.study), begun=repository.has_begun(paths.study)
     )
-    return StudyDirectories(existing, _existing(left))
+    return StudyDirectories(existing, _existing(left), tuple(sorted(remote, key=str)))
 
 
 def _existing(directories: Iterable[Path]) -> tuple[Path, ...]:

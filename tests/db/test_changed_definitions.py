@@ -16,7 +16,7 @@ from sweeper.declarations.space import FloatRange
 from sweeper.errors import DefinitionChangedError, ForeignCheckpointError, UsageError
 from sweeper.records.code import CodeFingerprint, CodePart
 from sweeper.records.results import CheckpointRecord, EpochRecord
-from sweeper.run.removed_study import remove_study, rename_existing
+from sweeper.run.removed_study import remove_study, rename_existing, study_directories
 from sweeper.run.worker.checkpoints import (
     check_directories,
     check_new_study,
@@ -240,8 +240,11 @@ def test_checkpoints_in_an_object_store_are_not_renamed(repository, tmp_path):
     path = "s3://bucket/digits/trial-00000/attempt-01/checkpoints/step-000000020"
     repository.record_checkpoint(claim.token, CheckpointRecord(20, 1, "d" * 32, 10, path))
     repository.finish(claim.token, Ending("complete", value=1.0, digest="d"))
+    paths = RunPaths(tmp_path, "digits")
     with pytest.raises(UsageError, match=r"object store .* another name"):
-        rename_existing(repository, RunPaths(tmp_path, "digits"))
+        rename_existing(repository, paths)
+    [remote] = study_directories(repository, repository.trials("digits"), paths).remote
+    assert str(remote) == "s3://bucket/digits", "what rm would delete"
 
 
 @pytest.mark.parametrize("take_away", [remove_study, rename_existing])
@@ -304,6 +307,14 @@ def test_the_directory_that_a_database_was_copied_from_keeps_its_files(
         [stored] = repository.trial(taken, 0).checkpoints
         paths = RunPaths(tmp_path / "here", taken)
         assert (present_path(stored, 0, paths) / "state.json").read_text() == "one"
+
+
+def test_a_runs_directory_with_two_names_is_one(repository, tmp_path):
+    files_of(repository, tmp_path / "former", "one")
+    (tmp_path / "link").symlink_to(tmp_path / "former")
+    taken = remove_study(repository, RunPaths(tmp_path / "link", "digits"))
+    assert (taken.own, taken.left) == ((tmp_path / "link" / "digits",), ())
+    assert not (tmp_path / "former" / "digits").exists()
 
 
 def test_the_fingerprint_in_checkpoints_is_the_one_that_ranks(repository):
