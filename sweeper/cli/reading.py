@@ -172,7 +172,8 @@ def _at_present(trial: "TrialRecord", settings: "Settings") -> "TrialRecord":
         # A disk that is away does not keep the rows from being shown.
         with contextlib.suppress(OSError):
             if isinstance(recorded, Path):
-                recorded = paths.present(recorded, trial.number) or recorded
+                here = filter(Path.is_dir, paths.directories_of_attempt(recorded, trial.number))
+                recorded = next(here, recorded.parent) / recorded.name
         checkpoints.append(replace(checkpoint, path=str(recorded)))
     return replace(trial, checkpoints=tuple(checkpoints))
 
