@@ -197,13 +197,20 @@ def file_of(location: str) -> Path | None:
         raise StudyFileError(
             f"there is no file {location}; give the Python file that defines the study"
         )
-    here = str(Path.cwd())
-    if here not in sys.path and "" not in sys.path:
-        sys.path.insert(0, here)
+    _search_first(Path.cwd())
     # The packages of a dotted name would be imported to look into them.
     if location.isidentifier() and location not in sys.modules and not find_spec(location):
         raise _no_such_module(location)
     return None
+
+
+def _search_first(directory: Path) -> None:
+    """Have modules looked for in ``directory`` first, as Python does for a script's.
+
+    It may be among the others already: behind the libraries, one of which may have a module of the same name.
+    """
+    if sys.path[:1] != [str(directory)]:
+        sys.path[:] = [str(directory), *(entry for entry in sys.path if entry != str(directory))]
 
 
 def _no_such_module(location: str) -> StudyFileError:
@@ -258,8 +265,7 @@ def _import_file(path: Path) -> ModuleType:
     package = _package_of(file)
     name = f"{package}.{file.stem}" if package else _module_name(file)
     directory = file.parents[package.count(".") + 1] if package else file.parent
-    if str(directory) not in sys.path:
-        sys.path.insert(0, str(directory))
+    _search_first(directory)
     imported = sys.modules.get(name)
     if imported is not None and getattr(imported, "__file__", None) == str(file):
         return imported

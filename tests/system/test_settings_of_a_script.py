@@ -5,10 +5,11 @@ import subprocess
 import sys
 import textwrap
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from study_files import SHORT
-from sweeps import LIMIT
+from sweeps import LIMIT, command, python
 
 OPTIONS = """
 import argparse
@@ -147,3 +148,35 @@ def test_without_them_a_trial_has_those_of_an_import(tmp_path):
     ended, _ = run_script(tmp_path / "script", "--width", "5", "--alone")
     assert ended.returncode != 0
     assert "the following arguments are required: --width" in ended.stderr
+
+
+NAMESAKE = replace(
+    SHORT,
+    head="from pathlib import Path\n\nimport namesake",
+    model="""
+    import other_namesake
+
+    Path(trial.directory, "seen").write_text(f"{namesake.WHOSE} {other_namesake.WHOSE}")
+    """,
+    arguments='objective="loss", epochs=1, trials=1, sampler="random", audit="off"',
+)
+
+
+@pytest.mark.parametrize("by", ["command", "script"])
+def test_a_module_beside_the_study_is_found_before_a_librarys_of_the_same_name(tmp_path, by):
+    """As Python finds it for a script, in each process and also inside of a factory."""
+    for place, whose in (("libraries", "the library's"), ("mine", "mine")):
+        (tmp_path / place).mkdir()
+        for module in ("namesake", "other_namesake"):
+            (tmp_path / place / f"{module}.py").write_text(f"WHOSE = {whose!r}\n")
+    file = NAMESAKE.write(tmp_path / "mine" / "small.py")
+    env = {"PYTHONPATH": f"{Path(__file__).parents[2]}:{tmp_path / 'libraries'}"}
+    if by == "command":
+        ended = command("run", file, "--workers", 1, cwd=tmp_path / "mine", env=env)
+    else:
+        with file.open("a") as script:
+            script.write("\nif __name__ == '__main__':\n    study.run(workers=1)\n")
+        ended = python(file, cwd=tmp_path / "mine", env=env)
+    assert ended.code == 0, ended.err
+    [seen] = (tmp_path / "mine" / "runs").rglob("seen")
+    assert seen.read_text() == "mine mine"

@@ -123,7 +123,7 @@ def _held_out(
 
 def _given(source: messages.HeldOutData, trial: Trial, seeds: TrialSeeds, strategy: Any) -> Any:
     """Return the data that the user named, or the result of the named function for this trial."""
-    sys.path.extend(entry for entry in source.path if entry not in sys.path)
+    sys.path[:] = dict.fromkeys((*source.path, *sys.path))
     seed_everything(seeds.child("data"))
     try:
         loaded = _unpickled(source) if source.target is None else load_named(source.target)

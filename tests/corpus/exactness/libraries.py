@@ -161,7 +161,9 @@ study(
     "library-iterator",
     "an iterator of a library whose position is a number",
     identical(),
-    callbacks=lowering(lambda: installed_loaders.Position([0.1, 0.5, 0.2, 0.9, 0.4]), drawn),
+    callbacks=lowering(
+        lambda: installed_loaders.Position([0.1, 0.5, 0.2, 0.9, 0.4, 0.3, 0.7]), drawn
+    ),
 )
 
 study(
