@@ -13,6 +13,7 @@ import ast
 import difflib
 import importlib
 import importlib.util
+import re
 import sys
 import traceback
 import warnings
@@ -202,6 +203,18 @@ def file_of(location: str) -> Path | None:
     if location.isidentifier() and location not in sys.modules and not find_spec(location):
         raise _no_such_module(location)
     return None
+
+
+def search_also(path: Sequence[str]) -> None:
+    """Have modules looked for in ``path`` as well, which is the ``sys.path`` of another process.
+
+    What that one has before Python's own directories, such as a script's directory, comes before the libraries here,
+    too: a module of the user's may have the name of a library's. The others come last: that process may have been on
+    another machine, with other libraries.
+    """
+    own = (n for n, entry in enumerate(path) if re.fullmatch(r"python\d+\.zip", Path(entry).name))
+    first = next(own, 0)
+    sys.path[:] = dict.fromkeys((*path[:first], *sys.path, *path[first:]))
 
 
 def _search_first(directory: Path) -> None:

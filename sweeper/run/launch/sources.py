@@ -140,9 +140,8 @@ def import_study(source: StudySource) -> StudyDefinition:
 
 
 def _load(source: StudySource) -> StudyDefinition:
-    # In the order of the process that defined the study: a module of the user's may have the name of a library's. The
-    # current directory comes last, so that other files in it do not shadow libraries.
-    sys.path[:] = dict.fromkeys((*source.path, *sys.path, str(Path.cwd())))
+    # The current directory comes last, so that other files in it do not shadow libraries.
+    loading.search_also((*source.path, str(Path.cwd())))
     if source.how == "target":
         return loading.load_definition(source.target, study_name=source.study)
     state = None if source.state is None else ProcessState.read(source.state)

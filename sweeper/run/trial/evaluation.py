@@ -7,14 +7,13 @@ evaluation of its trial, because the others would not fit either.
 
 import base64
 import pickle
-import sys
 from collections.abc import Callable
 from contextlib import nullcontext
 from typing import Any
 
 from sweeper.checkpoint.reading import load_checkpoint
 from sweeper.definition.definition import StudyDefinition
-from sweeper.definition.loading import load_named, unpickling_error
+from sweeper.definition.loading import load_named, search_also, unpickling_error
 from sweeper.definition.trial import Trial
 from sweeper.errors import CheckpointError, DataError, StudyFileError, StudyImportError
 from sweeper.run.protocol import messages
@@ -123,7 +122,7 @@ def _held_out(
 
 def _given(source: messages.HeldOutData, trial: Trial, seeds: TrialSeeds, strategy: Any) -> Any:
     """Return the data that the user named, or the result of the named function for this trial."""
-    sys.path[:] = dict.fromkeys((*source.path, *sys.path))
+    search_also(source.path)
     seed_everything(seeds.child("data"))
     try:
         loaded = _unpickled(source) if source.target is None else load_named(source.target)
