@@ -164,8 +164,8 @@ def show(
 
 def _at_present(trial: "TrialRecord", settings: "Settings") -> "TrialRecord":
     """Return ``trial`` with the present paths of its checkpoints, which may have been moved or copied with their database."""
-    place = absolute_location(settings.checkpoints_location)
-    paths = RunPaths(settings.runs_dir.absolute(), trial.study, place)
+    apart = absolute_location(settings.checkpoints_location)
+    paths = RunPaths(settings.runs_dir.absolute(), trial.study, apart)
     checkpoints = []
     for checkpoint in trial.checkpoints:
         recorded = parse_location(checkpoint.path)
