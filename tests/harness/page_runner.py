@@ -158,6 +158,8 @@ def _shape(text):
     # A faster machine shows milliseconds where a slower one shows seconds.
     shaped_lines = (re.sub(number, "#", line.split("…")[0]) for line in text.splitlines())
     lines = (re.sub(r"#ms\b", "#s", line) for line in shaped_lines)
+    # Which states there are depends on the moment at which the page's kill comes.
+    lines = (re.sub(r"(?<=#/# done)(, # [a-z]+)+", ", # …", line) for line in lines)
     return [shaped for line in lines if (shaped := " ".join(line.split()))]
 
 
