@@ -109,9 +109,14 @@ def load_definition(target: str, *, study_name: str | None = None) -> StudyDefin
 
 def no_such_file(path: Path) -> StudyFileError:
     """Return the error for a missing study file; it names a similar file if there is one."""
-    problem = "is a directory" if path.is_dir() else "does not exist"
+    if path.is_dir():
+        problem = "is a directory"
+    elif path.exists():
+        problem = "is a pipe or a device, which a trial's process cannot read again"
+    else:
+        problem = "does not exist"
     candidates = (str(file) for file in path.parent.glob("*.py"))
-    near = [] if path.is_dir() else difflib.get_close_matches(str(path), candidates, n=1)
+    near = [] if path.exists() else difflib.get_close_matches(str(path), candidates, n=1)
     hint = f"did you mean {near[0]}?" if near else "give the Python file that defines the study"
     return StudyFileError(f"{path} {problem}; {hint}")
 

@@ -147,6 +147,8 @@ def test_a_package_is_found_below_the_current_directory(tmp_path):
     (tmp_path / "plain").mkdir()
     with pytest.raises(StudyFileError, match="plain is a directory"):
         load_definition("plain")
+    with pytest.raises(StudyFileError, match="null is a pipe or a device, which a trial's process"):
+        load_definition("/dev/null")
     # A sibling's missing import is the module's error.
     (tmp_path / "pack").mkdir()
     (tmp_path / "pack" / "__init__.py").write_text("import not_installed_anywhere\n")
