@@ -93,6 +93,30 @@ def test_a_study_moved_as_the_how_to_says_ends_as_if_it_had_stayed(killed, tmp_p
     assert all(Path(checkpoint.path).is_dir() for checkpoint in trial.checkpoints)
 
 
+def test_a_copy_of_the_database_alone_goes_on_and_deletes_nothing_of_the_first(
+    killed, tmp_path, here
+):
+    """Its checkpoints are found where they are recorded, where retention is not at home."""
+    original = digests(killed.home)
+    runs = tmp_path / "there" / "runs"
+    runs.mkdir(parents=True)
+    for file in (killed.home / "runs").glob("sweeper.db*"):
+        shutil.copy(file, runs)
+    first = killed.home / "runs" / "small" / "trial-00000" / "attempt-01" / "checkpoints"
+    shown = here("show", "small", "0", "--runs-dir", runs, cwd=tmp_path)
+    assert f"in {first}" in shown.out
+    check_went_on(here("resume", "small", "--runs-dir", runs, cwd=tmp_path), killed, runs)
+    assert digests(killed.home) == original
+
+
+def test_paths_shown_are_those_where_the_study_is_now(killed, tmp_path, here):
+    runs = killed.copy(tmp_path / "there") / "runs"
+    shown = here("show", "small", "0", "--runs-dir", runs, cwd=tmp_path)
+    present = runs / "small" / "trial-00000" / "attempt-01" / "checkpoints"
+    assert f"in {present}" in shown.out
+    assert str(killed.home) not in shown.out
+
+
 @pytest.mark.whole
 def test_a_trial_that_goes_on_under_other_settings_says_which(killed, tmp_path, here, monkeypatch):
     file = STUDY.write(tmp_path / "study.py")
