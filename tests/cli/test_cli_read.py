@@ -5,7 +5,7 @@ import io
 import math
 
 import pytest
-from drawn_studies import trial_record
+from drawn_studies import attempt, trial_record
 
 from sweeper.db.database import Database
 from sweeper.records.printing import finite_json
@@ -58,6 +58,12 @@ def test_numbers_that_json_lacks_are_null_and_the_others_are_left(call, reader):
     assert trial["value"] is None
     value = {"a": [1, True, None, "nan", 0.5], "b": {"c": (1.0,)}}
     assert finite_json(value) == {"a": [1, True, None, "nan", 0.5], "b": {"c": [1.0]}}
+
+
+@pytest.mark.parametrize(("outcome", "said"), [("lost", "at most 18s"), ("crashed", "18s")])
+def test_a_trials_time_is_a_bound_where_nobody_saw_an_attempts_end(call, reader, outcome, said):
+    reader.put(trial_record(0, attempts=(attempt(1, outcome), attempt(2, "complete"))))
+    assert f"1 epoch · {said} of work in 2 attempts" in call("show", "digits", "0").out
 
 
 def rows(text):
