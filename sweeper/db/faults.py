@@ -153,7 +153,7 @@ def unavailable(url: URL, error: BaseException, doing: str = "be used") -> Datab
     reason = without_secrets(text, url.render_as_string(hide_password=False))
     failure = DatabaseUnavailableError(
         f"the database {shown_url(url)} cannot {doing}: {reason}; "
-        "check --storage (SWEEPER_STORAGE), the file's permissions or the server"
+        "check --storage and --runs-dir, the file's permissions or the server"
     )
     failure.passing = is_passing(error)
     return failure
