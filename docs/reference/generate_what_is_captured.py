@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from sweeper.train.state.callbacks import LEFT_OUT, REFUSED
+from sweeper.train.userstate.files import MOST_WRITTEN
 from sweeper.train.userstate.refused import KINDS
 
 PAGE = Path(__file__).with_name("what-is-captured.md")
@@ -244,6 +245,13 @@ VALUES: tuple[tuple[str, str], ...] = (
         "the values in their closures and arguments",
     ),
     ("another callback of the same training", "as a reference"),
+    (
+        "files that are open for writing only",
+        (
+            f"their content, up to {MOST_WRITTEN >> 20} MiB, and position; what is appended (mode 'a') stays, so "
+            "that lines of steps that are trained again are there twice"
+        ),
+    ),
     (
         (
             "classes, modules, loggers, dtypes, Keras losses, initializers, regularizers and schedules, "

@@ -224,6 +224,9 @@ def failures_of_broken(tmp_path_factory):
     directory = tmp_path_factory.mktemp("broken")
     pages = {name: blocks_of(text, f"{name}.md") for name, (text, _) in BROKEN.items()}
     quiet = "\n".join(line for line in README_AS_IT_WAS.splitlines() if "print(" not in line)
+    # Three that fail alike would end the run with an error.
+    assert quiet.count("trials=3,") == 1
+    quiet = quiet.replace("trials=3,", "trials=2,")
     pages["ends-well"] = [replace(README_STUDY, text=quiet)]
     places = {name: directory / name for name in pages}
     for place in places.values():

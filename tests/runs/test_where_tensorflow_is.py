@@ -95,7 +95,6 @@ def test_no_command_imports_tensorflow_where_the_worker_is(tmp_path):
         ["worker", "small", "--slots", "1"],
         ["verify", "small", "--trial", "0"],
         ["check", "brief.py"],
-        ["export", "small", "--format", "weights", "--output", "end.weights.h5"],
         ["report", "small", "--output", "report.html"],
         *(["status", "small"], ["show", "small", "0"], ["best", "small"], ["ls"]),
     ]

@@ -20,7 +20,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-from sweeper.errors import UsageError
+from sweeper.errors import ExecutionError, UsageError
 from sweeper.support.installation import install_command
 from sweeper.support.shown import shown_text, shown_url
 
@@ -167,15 +167,25 @@ class RayCluster:
 def _join(address: str | None, hosts: int) -> None:
     import ray
 
-    local: dict[str, Any] = {"num_cpus": max(_FEWEST, hosts), "include_dashboard": False}
+    # Without "local", Ray would join a cluster that it finds on this machine or in RAY_ADDRESS.
+    local: dict[str, Any] = {
+        "address": "local",
+        "num_cpus": max(_FEWEST, hosts),
+        "include_dashboard": False,
+    }
     where = local if address is None else {"address": address}
     try:
         ray.init(**where, log_to_driver=False, logging_level=logging.ERROR)
         if address is None:
             _check_on_loopback()
     except (ConnectionError, OSError, ValueError) as error:
+        reason = shown_text(str(error))
+        if address is None:
+            raise ExecutionError(
+                f"no Ray cluster can be started on this machine: {reason}"
+            ) from error
         raise UsageError(
-            f"there is no Ray cluster at {shown_url(address)} ({shown_text(str(error))}); give the "
+            f"there is no Ray cluster at {shown_url(address)} ({reason}); give the "
             "address that `ray start --head` prints, or leave --engine-address out"
         ) from error
 

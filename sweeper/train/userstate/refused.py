@@ -334,7 +334,8 @@ _BY_CLASS = (
     Kind(
         (io.IOBase,),
         "an open file that was closed, written to or read during training",
-        "open it in the function that reads or writes it, or read all of it before the training",
+        "open it before the training and only write to it, or open it in the function that reads or writes it, or read "
+        "all of it before the training",
         _of_file,
         entered=False,
     ),

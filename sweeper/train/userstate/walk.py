@@ -8,6 +8,7 @@ and so are the paths, by which captured state is restored.
 import asyncio
 import concurrent.futures
 import functools
+import io
 import multiprocessing.process
 import os
 import socket
@@ -51,6 +52,7 @@ from sweeper.inspection.walk import (
     walk,
 )
 from sweeper.train.codec import UnplaceableError, is_json_leaf, owner_of, seeds_of
+from sweeper.train.userstate.files import AppendedFile, WrittenFile, mode_of
 from sweeper.train.userstate.holders import (
     Array,
     Attributes,
@@ -220,7 +222,7 @@ def _choose(obj: Any, cls: type) -> Treat:
         return _opaque
     refused = kind_of(obj)
     if refused is not None:
-        return functools.partial(_refused, refused)
+        return functools.partial(_file if issubclass(cls, io.IOBase) else _refused, refused)
     for kinds, treat in _BY_CLASS:
         if isinstance(obj, kinds):
             return treat
@@ -296,6 +298,13 @@ def _of_builtin(function: Any, path: ObjectPath) -> Treatment:
 def _refused(kind: Kind, obj: Any, path: ObjectPath) -> Treatment:
     edges = edges_of(obj, sort_of(obj), path) if kind.entered else ()
     return Treatment(Uncaptured(obj, path.text, kind), edges)
+
+
+def _file(kind: Kind, obj: Any, path: ObjectPath) -> Treatment:
+    mode = mode_of(obj)
+    if mode is None:
+        return _refused(kind, obj, path)
+    return Treatment((WrittenFile if mode == "write" else AppendedFile)(obj, path.text))
 
 
 def _foreign(obj: Any, path: ObjectPath) -> Treatment:

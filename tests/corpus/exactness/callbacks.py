@@ -171,7 +171,7 @@ class Bar:
     """A progress bar that prints what it is told."""
 
     def __init__(self, trial):
-        self.file = (trial.directory / "bar.txt").open("a")
+        self.file = (trial.directory / "bar.txt").open("a+")
         self.done = 0
 
     def update(self, message):

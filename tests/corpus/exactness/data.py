@@ -161,7 +161,7 @@ class Streamed:
 study(
     "open-file-read-on",
     "a csv reader over an open file, read on from epoch to epoch",
-    refused("Data(train=…).file", "read during training", "in the factory"),
+    refused("Data(train=…).file", "read during training", "before the training"),
     data=lambda trial: Data(train=Streamed(trial.directory / "rows.csv")),
 )
 

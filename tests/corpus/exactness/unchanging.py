@@ -250,7 +250,7 @@ study(
 @study_data(
     "data-over-open-file-by-position",
     "a function of the epoch that seeks in an open file before it reads",
-    refused("handle", "an open file", "where it is used", by=2),
+    refused("handle", "an open file", "in the function that reads", by=2),
 )
 def by_handles(trial):
     x, y = samples()
