@@ -157,7 +157,7 @@ def test_a_killed_driver_loses_nothing_and_another_run_follows_again(
             for process in processes:
                 process.resume()
             assert second.end() == 0, second.err
-            assert second.err.count("attempt 1 started") > 1, "it tells what happens again"
+            assert "attempt 1 started" in second.err, "it tells what happens again"
         with Database.open(server.url, create=False) as database:
             trials = Repository(database).trials("pruned")
         assert {len(t.attempts) for t in trials} == {1}, "no trial noticed anything"
